@@ -1,0 +1,379 @@
+//! Matrix products by cuBLASLt, with what follows them fused in. For each shape the candidate algorithms are timed once
+//! and the best is remembered, in memory and on disk.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use cudarc::cublaslt::sys::{self as lt, cublasLtMatmulDescAttributes_t as Attr, cublasStatus_t as Status};
+
+use super::kernels::{cache_dir, write_cache};
+use super::{Buffer, Cuda, lock};
+use crate::error::{Error, Result};
+use crate::tensor::{DType, Tensor};
+
+const WORKSPACE: usize = 64 << 20;
+const CANDIDATES: usize = 16;
+
+/// A row-major matrix on the device: `rows × cols` as stored, used transposed where `t`.
+#[derive(Clone, Copy)]
+pub(crate) struct Mat {
+    pub ptr: u64,
+    pub dtype: DType,
+    pub stride: usize,
+    pub t: bool,
+}
+
+impl Mat {
+    /// A tensor as a matrix with rows of its last axis.
+    pub fn of(x: &Tensor) -> Mat {
+        Mat { ptr: x.ptr(), dtype: x.dtype(), stride: x.width(), t: false }
+    }
+
+    /// Used transposed.
+    pub fn t(self) -> Mat {
+        Mat { t: !self.t, ..self }
+    }
+}
+
+/// What is done to the product before it is stored.
+#[derive(Clone, Copy)]
+pub(crate) enum Epilogue {
+    None,
+    /// Add a vector along each row.
+    Bias(u64),
+    /// Add a vector, store the sum at `aux`, apply the tanh form of GELU.
+    BiasGelu {
+        bias: u64,
+        aux: u64,
+    },
+    /// Multiply by GELU's slope (tanh form) at `aux`; column sums of the result to `bias_grad`.
+    GeluGrad {
+        aux: u64,
+        bias_grad: u64,
+    },
+    /// `c = aᵀ·b` where `a` holds output gradients: also the column sums of `a`, in the type of `c`.
+    SumOfA {
+        sums: u64,
+    },
+}
+
+impl Epilogue {
+    fn code(self) -> lt::cublasLtEpilogue_t {
+        use lt::cublasLtEpilogue_t::*;
+        match self {
+            Epilogue::None => CUBLASLT_EPILOGUE_DEFAULT,
+            Epilogue::Bias(_) => CUBLASLT_EPILOGUE_BIAS,
+            Epilogue::BiasGelu { .. } => CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+            Epilogue::GeluGrad { .. } => CUBLASLT_EPILOGUE_DGELU_BGRAD,
+            // cuBLAS is column-major: row-major `aᵀ·b` is its `B·A`, so our `a` is its B.
+            Epilogue::SumOfA { .. } => CUBLASLT_EPILOGUE_BGRADB,
+        }
+    }
+
+    /// (vector, auxiliary matrix).
+    fn pointers(self) -> (u64, u64) {
+        match self {
+            Epilogue::None => (0, 0),
+            Epilogue::Bias(b) => (b, 0),
+            Epilogue::BiasGelu { bias, aux } => (bias, aux),
+            Epilogue::GeluGrad { aux, bias_grad } => (bias_grad, aux),
+            Epilogue::SumOfA { sums } => (sums, 0),
+        }
+    }
+}
+
+/// `c[m×n] = a[m×k]·b[k×n] (+ c if acc)`, all row-major.
+pub(crate) struct Gemm {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub a: Mat,
+    pub b: Mat,
+    pub c: Mat,
+    pub acc: bool,
+    pub epilogue: Epilogue,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    dims: [usize; 3],
+    strides: [usize; 3],
+    transposed: [bool; 2],
+    input: DType,
+    output: DType,
+    epilogue: u32,
+    acc: bool,
+}
+
+impl Key {
+    fn text(&self) -> String {
+        format!("{self:?}").replace(' ', "")
+    }
+}
+
+/// Everything of a product but the addresses.
+struct Plan {
+    desc: lt::cublasLtMatmulDesc_t,
+    a: lt::cublasLtMatrixLayout_t,
+    b: lt::cublasLtMatrixLayout_t,
+    c: lt::cublasLtMatrixLayout_t,
+    algo: lt::cublasLtMatmulAlgo_t,
+}
+
+pub(super) struct Blas {
+    handle: lt::cublasLtHandle_t,
+    workspace: Buffer,
+    /// `None`: the library has no algorithm for this.
+    plans: Mutex<HashMap<Key, Option<Plan>>>,
+    remembered: Mutex<HashMap<String, [u64; 8]>>,
+    file: Option<PathBuf>,
+}
+
+// SAFETY: cuBLASLt handles and descriptors may be used from any thread; the plans that hold them sit behind a mutex.
+unsafe impl Send for Blas {}
+// SAFETY: as above.
+unsafe impl Sync for Blas {}
+
+fn check(call: &'static str, rc: Status) -> Result<()> {
+    if rc == Status::CUBLAS_STATUS_SUCCESS { Ok(()) } else { Err(Error::Cuda { call, message: format!("{rc:?}") }) }
+}
+
+/// `blas!(cublasLtCreate(&mut h))`: call and check.
+macro_rules! blas {
+    ($f:ident($($arg:expr),* $(,)?)) => {
+        // SAFETY: cuBLASLt call; arguments are live handles or point to locals of the documented type and size.
+        check(stringify!($f), unsafe { lt::$f($($arg),*) })
+    };
+}
+
+fn data_type(d: DType) -> Result<lt::cudaDataType_t> {
+    match d {
+        DType::F32 => Ok(lt::cudaDataType_t::CUDA_R_32F),
+        DType::Bf16 => Ok(lt::cudaDataType_t::CUDA_R_16BF),
+        DType::U32 => Err(Error::op("matmul", "integers have no matrix product")),
+    }
+}
+
+fn set<T>(desc: lt::cublasLtMatmulDesc_t, attr: Attr, value: T) -> Result<()> {
+    blas!(cublasLtMatmulDescSetAttribute(desc, attr, std::ptr::from_ref(&value).cast(), std::mem::size_of::<T>()))
+}
+
+impl Plan {
+    fn new(g: &Gemm, key: &Key) -> Result<Plan> {
+        let f32_type = lt::cudaDataType_t::CUDA_R_32F;
+        let mut desc = std::ptr::null_mut();
+        blas!(cublasLtMatmulDescCreate(&mut desc, lt::cublasComputeType_t::CUBLAS_COMPUTE_32F, f32_type))?;
+        // Row-major c = a·b is column-major cᵀ = bᵀ·aᵀ: the operands swap, each stored as its own transpose.
+        let op = |t: bool| t as i32; // cublasOperation_t: N = 0, T = 1
+        set(desc, Attr::CUBLASLT_MATMUL_DESC_TRANSA, op(g.b.t))?;
+        set(desc, Attr::CUBLASLT_MATMUL_DESC_TRANSB, op(g.a.t))?;
+        set(desc, Attr::CUBLASLT_MATMUL_DESC_EPILOGUE, g.epilogue.code())?;
+        if g.epilogue.pointers().1 != 0 {
+            set(desc, Attr::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.dims[1] as i64)?;
+        }
+        let layout = |m: &Mat, rows: usize, cols: usize| -> Result<lt::cublasLtMatrixLayout_t> {
+            let (rows, cols) = if m.t { (cols, rows) } else { (rows, cols) };
+            let mut l = std::ptr::null_mut();
+            blas!(cublasLtMatrixLayoutCreate(&mut l, data_type(m.dtype)?, cols as u64, rows as u64, m.stride as i64))?;
+            Ok(l)
+        };
+        Ok(Plan {
+            desc,
+            a: layout(&g.b, g.k, g.n)?,
+            b: layout(&g.a, g.m, g.k)?,
+            c: layout(&g.c, g.m, g.n)?,
+            algo: lt::cublasLtMatmulAlgo_t { data: [0; 8] },
+        })
+    }
+
+    fn run(&self, cuda: &Cuda, blas: &Blas, g: &Gemm, algo: &lt::cublasLtMatmulAlgo_t) -> Result<()> {
+        let (vector, aux) = g.epilogue.pointers();
+        if vector != 0 {
+            set(self.desc, Attr::CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector)?;
+        }
+        if aux != 0 {
+            set(self.desc, Attr::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux)?;
+        }
+        let (one, beta) = (1.0_f32, if g.acc { 1.0_f32 } else { 0.0 });
+        blas!(cublasLtMatmul(
+            blas.handle,
+            self.desc,
+            std::ptr::from_ref(&one).cast(),
+            g.b.ptr as *const c_void,
+            self.a,
+            g.a.ptr as *const c_void,
+            self.b,
+            std::ptr::from_ref(&beta).cast(),
+            g.c.ptr as *const c_void,
+            self.c,
+            g.c.ptr as *mut c_void,
+            self.c,
+            algo,
+            blas.workspace.ptr() as *mut c_void,
+            WORKSPACE,
+            cuda.0.stream.cast(),
+        ))
+    }
+
+    fn candidates(&self, blas: &Blas) -> Result<Vec<lt::cublasLtMatmulAlgo_t>> {
+        let mut pref = std::ptr::null_mut();
+        blas!(cublasLtMatmulPreferenceCreate(&mut pref))?;
+        let attr = lt::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+        let size = WORKSPACE;
+        blas!(cublasLtMatmulPreferenceSetAttribute(pref, attr, std::ptr::from_ref(&size).cast(), 8))?;
+        let none = lt::cublasLtMatmulHeuristicResult_t {
+            algo: lt::cublasLtMatmulAlgo_t { data: [0; 8] },
+            workspaceSize: 0,
+            state: Status::CUBLAS_STATUS_NOT_SUPPORTED,
+            wavesCount: 0.0,
+            reserved: [0; 4],
+        };
+        let mut found = [none; CANDIDATES];
+        let mut n = 0;
+        let rc = blas!(cublasLtMatmulAlgoGetHeuristic(
+            blas.handle,
+            self.desc,
+            self.a,
+            self.b,
+            self.c,
+            self.c,
+            pref,
+            CANDIDATES as i32,
+            found.as_mut_ptr(),
+            &mut n
+        ));
+        blas!(cublasLtMatmulPreferenceDestroy(pref))?;
+        if rc.is_err() {
+            return Ok(Vec::new()); // "not supported" is an answer, not a failure
+        }
+        let ok = |r: &&lt::cublasLtMatmulHeuristicResult_t| r.state == Status::CUBLAS_STATUS_SUCCESS;
+        Ok(found[..n as usize].iter().filter(ok).map(|r| r.algo).collect())
+    }
+}
+
+impl Blas {
+    fn new(cuda: &Cuda) -> Result<Blas> {
+        let mut handle = std::ptr::null_mut();
+        blas!(cublasLtCreate(&mut handle))?;
+        let version = super::libraries().cublaslt.as_ref().map(|f| f.version.clone()).unwrap_or_default();
+        let name: String = cuda.info().name.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
+        let file = cache_dir().map(|d| d.join(format!("gemm-{name}-{version}.txt")));
+        let mut remembered = HashMap::new();
+        for line in file.as_ref().and_then(|f| std::fs::read_to_string(f).ok()).unwrap_or_default().lines() {
+            let mut words = line.split(' ');
+            let Some(key) = words.next() else { continue };
+            let data: Vec<u64> = words.filter_map(|w| u64::from_str_radix(w, 16).ok()).collect();
+            if let Ok(data) = <[u64; 8]>::try_from(data) {
+                remembered.insert(key.to_string(), data);
+            }
+        }
+        Ok(Blas {
+            handle,
+            workspace: cuda.alloc(WORKSPACE)?,
+            plans: Mutex::default(),
+            remembered: Mutex::new(remembered),
+            file,
+        })
+    }
+
+    fn remember(&self, key: &Key, algo: &lt::cublasLtMatmulAlgo_t) {
+        let mut all = lock(&self.remembered);
+        all.insert(key.text(), algo.data);
+        if let Some(file) = &self.file {
+            let mut lines: Vec<String> =
+                all.iter().map(|(k, d)| d.iter().fold(k.clone(), |s, w| format!("{s} {w:x}"))).collect();
+            lines.sort();
+            write_cache(file, lines.join("\n").as_bytes());
+        }
+    }
+
+    /// A plan with the fastest algorithm, or `None` where the library has none.
+    fn plan(&self, cuda: &Cuda, g: &Gemm, key: &Key) -> Result<Option<Plan>> {
+        let mut plan = Plan::new(g, key)?;
+        let known = lock(&self.remembered).get(&key.text()).copied();
+        if let Some(data) = known {
+            plan.algo.data = data;
+            return Ok(Some(plan));
+        }
+        let candidates = plan.candidates(self)?;
+        let Some(&first) = candidates.first() else { return Ok(None) };
+        plan.algo = first;
+        if cuda.is_capturing() {
+            return Ok(Some(plan)); // nothing can be timed now; a run before the capture would have tuned it
+        }
+        // Time on scratch outputs: with `acc` a repeated run would change the caller's data.
+        let out = cuda.alloc(g.m * g.c.stride * g.c.dtype.size())?;
+        let vector = cuda.alloc(g.m.max(g.n) * 4)?;
+        let aux = match g.epilogue {
+            Epilogue::BiasGelu { .. } => Some(cuda.alloc(g.m * g.n * 2)?),
+            _ => None,
+        };
+        let epilogue = match g.epilogue {
+            Epilogue::BiasGelu { bias, aux: a } => {
+                Epilogue::BiasGelu { bias, aux: aux.as_ref().map_or(a, Buffer::ptr) }
+            }
+            Epilogue::GeluGrad { aux, .. } => Epilogue::GeluGrad { aux, bias_grad: vector.ptr() },
+            Epilogue::SumOfA { .. } => Epilogue::SumOfA { sums: vector.ptr() },
+            e => e,
+        };
+        let trial = Gemm { c: Mat { ptr: out.ptr(), ..g.c }, epilogue, ..*g };
+        let mut best = f32::INFINITY;
+        for algo in candidates {
+            if plan.run(cuda, self, &trial, &algo).is_err() {
+                continue;
+            }
+            let mut ms = f32::INFINITY;
+            for _ in 0..3 {
+                ms = ms.min(cuda.time(|| plan.run(cuda, self, &trial, &algo))?);
+            }
+            if ms < best {
+                best = ms;
+                plan.algo = algo;
+            }
+        }
+        self.remember(key, &plan.algo);
+        Ok(Some(plan))
+    }
+}
+
+impl Cuda {
+    /// Run a product. `false`: cuBLASLt has no algorithm for it (odd sizes with a fused epilogue, say), nothing was done.
+    pub(crate) fn try_gemm(&self, g: &Gemm) -> Result<bool> {
+        self.bind()?;
+        let blas = match self.0.blas.get() {
+            Some(b) => b,
+            None => {
+                let made = Blas::new(self)?;
+                self.0.blas.get_or_init(|| made)
+            }
+        };
+        let key = Key {
+            dims: [g.m, g.n, g.k],
+            strides: [g.a.stride, g.b.stride, g.c.stride],
+            transposed: [g.a.t, g.b.t],
+            input: g.a.dtype,
+            output: g.c.dtype,
+            epilogue: g.epilogue.code() as u32,
+            acc: g.acc,
+        };
+        let mut plans = lock(&blas.plans);
+        if !plans.contains_key(&key) {
+            let plan = blas.plan(self, g, &key)?;
+            plans.insert(key.clone(), plan);
+        }
+        match plans.get(&key) {
+            Some(Some(plan)) => plan.run(self, blas, g, &plan.algo).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// Run a product that needs no fused epilogue; every size is supported.
+    pub(crate) fn gemm(&self, g: &Gemm) -> Result<()> {
+        if self.try_gemm(g)? {
+            return Ok(());
+        }
+        Err(Error::op("matmul", format!("cuBLASLt has no algorithm for {}×{}×{} in {}", g.m, g.n, g.k, g.a.dtype)))
+    }
+}

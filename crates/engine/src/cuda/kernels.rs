@@ -1,0 +1,212 @@
+//! Kernel files: compiled by NVRTC at first use, kept on disk by content, architecture and compiler.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char};
+use std::path::PathBuf;
+
+use cudarc::driver::sys;
+use cudarc::nvrtc::sys as rtc;
+
+use super::{Cuda, cu, libraries, lock};
+use crate::error::{Error, Result};
+
+const PRELUDE: &str = include_str!("prelude.cu");
+
+/// The text of one kernel file.
+pub(crate) struct Source {
+    pub file: &'static str,
+    pub code: &'static str,
+}
+
+/// `source!("norm.cu")`: a kernel file beside the calling module.
+macro_rules! source {
+    ($file:literal) => {
+        pub(crate) static SOURCE: $crate::cuda::Source =
+            $crate::cuda::Source { file: $file, code: include_str!($file) };
+    };
+}
+pub(crate) use source;
+
+/// A kernel file and one of the parameters it is compiled with.
+pub struct KernelFile {
+    source: &'static Source,
+    /// Head size for attention, otherwise 0.
+    pub variant: u32,
+}
+
+impl KernelFile {
+    /// File name.
+    pub fn name(&self) -> &'static str {
+        self.source.file
+    }
+}
+
+/// Every kernel file with every parameter in use: what a compile test must cover.
+pub fn kernel_files() -> Vec<KernelFile> {
+    let mut all = Vec::new();
+    for (source, variants) in crate::ops::sources() {
+        all.extend(variants.iter().map(|&variant| KernelFile { source, variant }));
+    }
+    all
+}
+
+#[derive(Default)]
+pub(super) struct Cache {
+    functions: HashMap<(&'static str, u32, &'static str), Function>,
+    modules: HashMap<(&'static str, u32), sys::CUmodule>,
+}
+
+#[derive(Clone, Copy)]
+struct Function {
+    handle: sys::CUfunction,
+    shared: usize, // dynamic shared memory it is set up for
+}
+
+/// Compile a kernel file for `arch` (such as `sm_90`); needs libnvrtc but no GPU.
+pub fn compile(file: &KernelFile, arch: &str) -> Result<Vec<u8>> {
+    compile_source(file.source, file.variant, arch)
+}
+
+fn rtc_check(call: &'static str, rc: rtc::nvrtcResult) -> Result<()> {
+    if rc == rtc::nvrtcResult::NVRTC_SUCCESS { Ok(()) } else { Err(Error::Cuda { call, message: format!("{rc:?}") }) }
+}
+
+fn compile_source(source: &Source, variant: u32, arch: &str) -> Result<Vec<u8>> {
+    libraries().nvrtc.as_ref().map_err(|e| Error::NoCuda(e.clone()))?;
+    let text = |s: String| CString::new(s).map_err(|e| Error::op("compile", e.to_string()));
+    let code = text(format!("{PRELUDE}#line 1 \"{}\"\n{}", source.file, source.code))?;
+    let name = text(source.file.to_string())?;
+    let mut options = vec![text(format!("--gpu-architecture={arch}"))?, text("--std=c++17".into())?];
+    if variant != 0 {
+        options.push(text(format!("-DHEAD_DIM={variant}"))?);
+    }
+    let options: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
+    let mut program = std::ptr::null_mut();
+    // SAFETY: all strings are NUL-terminated and outlive the calls; the buffers have the sizes NVRTC just reported; the
+    // program is destroyed once, on every path.
+    unsafe {
+        rtc_check(
+            "nvrtcCreateProgram",
+            rtc::nvrtcCreateProgram(&mut program, code.as_ptr(), name.as_ptr(), 0, std::ptr::null(), std::ptr::null()),
+        )?;
+        let rc = rtc::nvrtcCompileProgram(program, options.len() as i32, options.as_ptr());
+        let result = if rc == rtc::nvrtcResult::NVRTC_SUCCESS {
+            let mut n = 0;
+            rtc_check("nvrtcGetCUBINSize", rtc::nvrtcGetCUBINSize(program, &mut n)).and_then(|()| {
+                let mut cubin = vec![0_u8; n];
+                rtc_check("nvrtcGetCUBIN", rtc::nvrtcGetCUBIN(program, cubin.as_mut_ptr().cast()))?;
+                Ok(cubin)
+            })
+        } else {
+            let mut n = 0;
+            rtc::nvrtcGetProgramLogSize(program, &mut n);
+            let mut log = vec![0_u8; n.max(1)];
+            rtc::nvrtcGetProgramLog(program, log.as_mut_ptr().cast());
+            let log = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy().into_owned();
+            Err(Error::Compile { file: source.file.into(), arch: arch.into(), log: format!("{rc:?}\n{log}") })
+        };
+        rtc::nvrtcDestroyProgram(&mut program);
+        result
+    }
+}
+
+/// FNV-1a over 128 bits: names cache files by content.
+pub(super) fn fingerprint(parts: &[&str]) -> String {
+    let mut h: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    for p in parts {
+        for b in p.bytes().chain([0xff]) {
+            h = (h ^ b as u128).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+        }
+    }
+    format!("{h:032x}")
+}
+
+/// Folder for compiled kernels and tuned products: `$TWEEDIE_CACHE`, else the user's cache folder.
+pub(super) fn cache_dir() -> Option<PathBuf> {
+    let base = std::env::var_os("TWEEDIE_CACHE").map(PathBuf::from).or_else(|| {
+        let xdg = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        xdg.or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache"))).map(|p| p.join("tweedie"))
+    })?;
+    std::fs::create_dir_all(&base).ok()?;
+    Some(base)
+}
+
+/// Write a cache file so that a reader never sees half of it. A cache that cannot be written is no error: the work is
+/// done again next time.
+pub(super) fn write_cache(path: &std::path::Path, data: &[u8]) {
+    let aside = path.with_extension(format!("tmp{}", std::process::id()));
+    if std::fs::write(&aside, data).and_then(|()| std::fs::rename(&aside, path)).is_err() {
+        let _ = std::fs::remove_file(&aside);
+    }
+}
+
+fn load_module(cubin: &[u8]) -> Result<sys::CUmodule> {
+    let mut module = std::ptr::null_mut();
+    cu!(cuModuleLoadData(&mut module, cubin.as_ptr().cast()))?;
+    Ok(module)
+}
+
+impl Cuda {
+    fn module(&self, source: &'static Source, variant: u32) -> Result<sys::CUmodule> {
+        let arch = self.info().arch();
+        let libs = libraries();
+        let version =
+            |f: &std::result::Result<super::Found, String>| f.as_ref().map(|f| f.version.clone()).unwrap_or_default();
+        let key = fingerprint(&[
+            PRELUDE,
+            source.code,
+            &variant.to_string(),
+            &arch,
+            &version(&libs.nvrtc),
+            &version(&libs.driver),
+        ]);
+        let path = cache_dir().map(|d| d.join(format!("{}-{variant}-{arch}-{key}.cubin", source.file)));
+        if let Some(m) = path.as_ref().and_then(|p| std::fs::read(p).ok()).and_then(|c| load_module(&c).ok()) {
+            return Ok(m);
+        }
+        let cubin = compile_source(source, variant, &arch)?;
+        let module = load_module(&cubin)?;
+        if let Some(p) = path {
+            write_cache(&p, &cubin);
+        }
+        Ok(module)
+    }
+
+    pub(super) fn kernel(
+        &self,
+        source: &'static Source,
+        variant: u32,
+        name: &'static str,
+        shared: usize,
+    ) -> Result<sys::CUfunction> {
+        let mut cache = lock(&self.0.kernels);
+        let key = (source.file, variant, name);
+        let mut f = match cache.functions.get(&key) {
+            Some(f) => *f,
+            None => {
+                let module = match cache.modules.get(&(source.file, variant)) {
+                    Some(m) => *m,
+                    None => {
+                        let m = self.module(source, variant)?;
+                        cache.modules.insert((source.file, variant), m);
+                        m
+                    }
+                };
+                let c_name = CString::new(name).map_err(|e| Error::op("kernel", e.to_string()))?;
+                let mut handle = std::ptr::null_mut();
+                cu!(cuModuleGetFunction(&mut handle, module, c_name.as_ptr())).map_err(|e| Error::Cuda {
+                    call: "cuModuleGetFunction",
+                    message: format!("{name} in {}: {e}", source.file),
+                })?;
+                Function { handle, shared: 48 << 10 }
+            }
+        };
+        if shared > f.shared {
+            let attr = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            cu!(cuFuncSetAttribute(f.handle, attr, shared as i32))?;
+            f.shared = shared;
+        }
+        cache.functions.insert(key, f);
+        Ok(f.handle)
+    }
+}

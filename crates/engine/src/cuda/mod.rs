@@ -1,0 +1,461 @@
+//! One CUDA device: context, stream, memory, kernels and matrix products.
+
+mod alloc;
+mod blas;
+mod graph;
+mod kernels;
+mod loader;
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_void};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use cudarc::driver::sys::{self, CUdevice_attribute as Attr, CUresult};
+
+pub use alloc::{Buffer, Usage};
+pub(crate) use blas::{Epilogue, Gemm, Mat};
+pub use graph::Graph;
+pub use kernels::{KernelFile, compile, kernel_files};
+pub(crate) use kernels::{Source, source};
+pub use loader::{Found, Libraries, libraries};
+
+use crate::error::{Error, Result};
+use alloc::Pool;
+
+/// The oldest driver whose entry points cover all that is called here.
+const MIN_DRIVER: i32 = 12_080;
+
+/// Turn a driver status into a [`Result`].
+fn check(call: &'static str, rc: CUresult) -> Result<()> {
+    if rc == CUresult::CUDA_SUCCESS {
+        return Ok(());
+    }
+    let mut text = std::ptr::null();
+    // SAFETY: writes a pointer to a static string, or leaves it null.
+    unsafe { sys::cuGetErrorString(rc, &mut text) };
+    let words = if text.is_null() {
+        "unknown error".into()
+    } else {
+        // SAFETY: the driver returned a static, NUL-terminated string.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy()
+    };
+    Err(Error::Cuda { call, message: format!("{words} ({rc:?})") })
+}
+
+/// `cu!(cuInit(0))`: call a driver function and check its status.
+macro_rules! cu {
+    ($f:ident($($arg:expr),* $(,)?)) => {
+        // SAFETY: driver API call; arguments are valid handles or point to live locals of the declared type.
+        $crate::cuda::check(stringify!($f), unsafe { cudarc::driver::sys::$f($($arg),*) })
+    };
+}
+use cu;
+
+/// Facts about a device.
+#[derive(Clone, Debug)]
+pub struct Info {
+    /// Position among the devices.
+    pub ordinal: usize,
+    /// Marketing name.
+    pub name: String,
+    /// Compute capability, e.g. (9, 0).
+    pub capability: (i32, i32),
+    /// Multiprocessors.
+    pub multiprocessors: usize,
+    /// Memory in bytes.
+    pub memory: usize,
+    /// L2 cache in bytes.
+    pub l2: usize,
+    /// Largest shared memory of one block.
+    pub shared_per_block: usize,
+}
+
+impl Info {
+    /// The compiler's name of this chip, e.g. `sm_90`.
+    pub fn arch(&self) -> String {
+        format!("sm_{}{}", self.capability.0, self.capability.1)
+    }
+}
+
+struct Inner {
+    info: Info,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    main: Arc<Pool>,
+    /// The pool that allocations go to: `main`, or a graph's own while it is captured.
+    current: Mutex<Arc<Pool>>,
+    kernels: Mutex<kernels::Cache>,
+    blas: OnceLock<blas::Blas>,
+}
+
+// SAFETY: the handles are process-wide driver objects that may be used from any thread once the context is bound there,
+// which `bind` does before every call; mutable state sits behind mutexes.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+/// A handle to one CUDA device; clones share it.
+#[derive(Clone)]
+pub struct Cuda(Arc<Inner>);
+
+impl PartialEq for Cuda {
+    fn eq(&self, other: &Cuda) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// A kernel argument.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Arg {
+    Ptr(u64),
+    I32(i32),
+    I64(i64),
+    F32(f32),
+}
+
+impl From<&crate::Tensor> for Arg {
+    fn from(t: &crate::Tensor) -> Arg {
+        Arg::Ptr(t.ptr())
+    }
+}
+impl From<Option<&crate::Tensor>> for Arg {
+    fn from(t: Option<&crate::Tensor>) -> Arg {
+        Arg::Ptr(t.map_or(0, crate::Tensor::ptr))
+    }
+}
+impl From<usize> for Arg {
+    fn from(x: usize) -> Arg {
+        Arg::I32(x as i32)
+    }
+}
+impl From<u32> for Arg {
+    fn from(x: u32) -> Arg {
+        Arg::I32(x as i32)
+    }
+}
+impl From<u64> for Arg {
+    fn from(x: u64) -> Arg {
+        Arg::Ptr(x)
+    }
+}
+impl From<i64> for Arg {
+    fn from(x: i64) -> Arg {
+        Arg::I64(x)
+    }
+}
+impl From<f32> for Arg {
+    fn from(x: f32) -> Arg {
+        Arg::F32(x)
+    }
+}
+impl From<bool> for Arg {
+    fn from(x: bool) -> Arg {
+        Arg::I32(x as i32)
+    }
+}
+
+/// `args![&x, &y, n, 0.5]`: kernel arguments of mixed types. `usize`, `u32` and `bool` travel as 32-bit integers,
+/// `i64` as 64-bit, tensors and `u64` as addresses.
+macro_rules! args {
+    ($($a:expr),* $(,)?) => { &[$($crate::cuda::Arg::from($a)),*] };
+}
+pub(crate) use args;
+
+/// `by_type!(dtype, "norm_fwd")`: the kernel's name for an element type. Integers are refused.
+macro_rules! by_type {
+    ($dtype:expr, $name:literal) => {
+        match $dtype {
+            $crate::DType::F32 => concat!($name, "_f32"),
+            $crate::DType::Bf16 => concat!($name, "_bf16"),
+            $crate::DType::U32 => return Err($crate::Error::op($name, "integers have no such op")),
+        }
+    };
+}
+pub(crate) use by_type;
+
+/// Facts about every device, without using any of them.
+pub fn devices() -> Result<Vec<Info>> {
+    libraries().driver.as_ref().map_err(|e| Error::NoCuda(e.clone()))?;
+    cu!(cuInit(0)).map_err(|e| Error::NoCuda(format!("the driver does not start: {e}")))?;
+    let mut n = 0;
+    cu!(cuDeviceGetCount(&mut n))?;
+    (0..n).map(device_info).collect()
+}
+
+fn device_info(ordinal: i32) -> Result<Info> {
+    let mut dev = 0;
+    cu!(cuDeviceGet(&mut dev, ordinal))?;
+    let mut name = [0_i8; 128];
+    cu!(cuDeviceGetName(name.as_mut_ptr().cast(), 127, dev))?;
+    let mut memory = 0;
+    cu!(cuDeviceTotalMem_v2(&mut memory, dev))?;
+    let get = |a: Attr| -> Result<i32> {
+        let mut v = 0;
+        cu!(cuDeviceGetAttribute(&mut v, a, dev))?;
+        Ok(v)
+    };
+    Ok(Info {
+        ordinal: ordinal as usize,
+        // SAFETY: the driver wrote a NUL-terminated name of at most 127 bytes.
+        name: unsafe { CStr::from_ptr(name.as_ptr().cast()) }.to_string_lossy().into_owned(),
+        capability: (
+            get(Attr::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            get(Attr::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ),
+        multiprocessors: get(Attr::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as usize,
+        memory,
+        l2: get(Attr::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as usize,
+        shared_per_block: get(Attr::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as usize,
+    })
+}
+
+impl Cuda {
+    /// Open device `ordinal`. Fails with the reason where a library, the driver or the device is missing or too old.
+    pub fn open(ordinal: usize) -> Result<Cuda> {
+        let all = devices()?;
+        let info = all.get(ordinal).cloned().ok_or_else(|| {
+            Error::NoCuda(match all.len() {
+                0 => "the driver works but sees no GPU".into(),
+                n => format!("there is no device {ordinal}; the driver sees {n}, numbered from 0"),
+            })
+        })?;
+        let libs = libraries();
+        let (nvrtc, _) = match (&libs.nvrtc, &libs.cublaslt) {
+            (Ok(n), Ok(b)) => (n, b),
+            (Err(e), _) | (_, Err(e)) => return Err(Error::NoCuda(e.clone())),
+        };
+        if info.capability.0 < 8 {
+            return Err(Error::NoCuda(format!(
+                "{} has compute capability {}.{}; bf16 tensor cores need 8.0 (Ampere) or newer",
+                info.name, info.capability.0, info.capability.1
+            )));
+        }
+        let mut driver = 0;
+        cu!(cuDriverGetVersion(&mut driver))?;
+        let major: i32 = nvrtc.version.split('.').next().and_then(|v| v.parse().ok()).unwrap_or(0);
+        if driver < MIN_DRIVER {
+            return Err(Error::NoCuda(format!(
+                "the driver supports CUDA {}.{}; {}.{} or newer is needed: update the GPU driver",
+                driver / 1000,
+                driver % 1000 / 10,
+                MIN_DRIVER / 1000,
+                MIN_DRIVER % 1000 / 10
+            )));
+        }
+        if major > driver / 1000 {
+            return Err(Error::NoCuda(format!(
+                "libnvrtc is {} but the driver only supports CUDA {}.{}; update the driver or install libnvrtc {}",
+                nvrtc.version,
+                driver / 1000,
+                driver % 1000 / 10,
+                driver / 1000
+            )));
+        }
+        let mut dev = 0;
+        cu!(cuDeviceGet(&mut dev, ordinal as i32))?;
+        let (mut context, mut stream) = (std::ptr::null_mut(), std::ptr::null_mut());
+        cu!(cuDevicePrimaryCtxRetain(&mut context, dev))?;
+        cu!(cuCtxSetCurrent(context))?;
+        cu!(cuStreamCreate(&mut stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
+        let main = Arc::new(Pool::default());
+        Ok(Cuda(Arc::new(Inner {
+            info,
+            context,
+            stream,
+            current: Mutex::new(main.clone()),
+            main,
+            kernels: Mutex::default(),
+            blas: OnceLock::new(),
+        })))
+    }
+
+    /// Facts about this device.
+    pub fn info(&self) -> &Info {
+        &self.0.info
+    }
+
+    /// Make the context current on this thread (remembered, so it costs a comparison).
+    fn bind(&self) -> Result<()> {
+        thread_local!(static BOUND: Cell<sys::CUcontext> = const { Cell::new(std::ptr::null_mut()) });
+        BOUND.with(|b| {
+            if b.get() != self.0.context {
+                cu!(cuCtxSetCurrent(self.0.context))?;
+                b.set(self.0.context);
+            }
+            Ok(())
+        })
+    }
+
+    pub(crate) fn alloc(&self, bytes: usize) -> Result<Buffer> {
+        self.bind()?;
+        let pool = lock(&self.0.current).clone();
+        let mut state = lock(&pool.0);
+        let ptr = match state.take(bytes) {
+            Some((p, _)) => p,
+            None => {
+                let size = alloc::State::segment_size(bytes);
+                let p = self.driver_alloc(&mut state, size, bytes)?;
+                state.add_segment(p, size);
+                state.take(bytes).map(|b| b.0).unwrap_or(p)
+            }
+        };
+        drop(state);
+        Ok(Buffer::new(ptr, pool, self.clone()))
+    }
+
+    fn driver_alloc(&self, state: &mut alloc::State, size: usize, wanted: usize) -> Result<u64> {
+        let mut p = 0;
+        if cu!(cuMemAlloc_v2(&mut p, size)).is_ok() {
+            return Ok(p);
+        }
+        // Free what is cached but unused, then try once more.
+        self.synchronize()?;
+        for a in state.take_idle_segments() {
+            cu!(cuMemFree_v2(a))?;
+        }
+        if cu!(cuMemAlloc_v2(&mut p, size)).is_ok() {
+            return Ok(p);
+        }
+        let (mut free, mut total) = (0, 0);
+        cu!(cuMemGetInfo_v2(&mut free, &mut total))?;
+        Err(Error::OutOfMemory { wanted_mib: wanted >> 20, used_mib: state.usage().used >> 20, free_mib: free >> 20 })
+    }
+
+    /// Memory held by tensors and by the cache.
+    pub fn usage(&self) -> Usage {
+        lock(&self.0.main.0).usage()
+    }
+
+    /// Start a new peak measurement from the present use.
+    pub fn reset_peak(&self) {
+        lock(&self.0.main.0).reset_peak();
+    }
+
+    /// Free and total memory of the device, as the driver sees it.
+    pub fn memory(&self) -> Result<(usize, usize)> {
+        self.bind()?;
+        let (mut free, mut total) = (0, 0);
+        cu!(cuMemGetInfo_v2(&mut free, &mut total))?;
+        Ok((free, total))
+    }
+
+    pub(crate) fn upload<T: Copy>(&self, to: &Buffer, data: &[T]) -> Result<()> {
+        self.upload_to(to.ptr(), data)
+    }
+
+    pub(crate) fn upload_to<T: Copy>(&self, to: u64, data: &[T]) -> Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        if self.is_capturing() {
+            // A captured copy would read the host memory again at every replay, long after it is gone.
+            return Err(Error::op(
+                "upload",
+                "host data cannot be copied while a graph is captured; prepare inputs before",
+            ));
+        }
+        self.bind()?;
+        cu!(cuMemcpyHtoDAsync_v2(to, data.as_ptr().cast(), std::mem::size_of_val(data), self.0.stream))
+    }
+
+    pub(crate) fn download<T: Copy>(&self, from: u64, data: &mut [T]) -> Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.bind()?;
+        cu!(cuMemcpyDtoHAsync_v2(data.as_mut_ptr().cast(), from, std::mem::size_of_val(data), self.0.stream))?;
+        self.synchronize()
+    }
+
+    pub(crate) fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.bind()?;
+        cu!(cuMemcpyDtoDAsync_v2(to, from, bytes, self.0.stream))
+    }
+
+    pub(crate) fn memset_zero(&self, at: u64, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.bind()?;
+        cu!(cuMemsetD8Async(at, 0, bytes, self.0.stream))
+    }
+
+    /// Wait until everything queued so far is done.
+    pub fn synchronize(&self) -> Result<()> {
+        self.bind()?;
+        cu!(cuStreamSynchronize(self.0.stream))
+    }
+
+    /// Queue a kernel. `variant` is the file's compile-time parameter (0: none).
+    pub(crate) fn launch(
+        &self,
+        source: &'static Source,
+        variant: u32,
+        name: &'static str,
+        grid: (usize, usize, usize),
+        block: usize,
+        shared: usize,
+        args: &[Arg],
+    ) -> Result<()> {
+        if grid.0 == 0 || grid.1 == 0 || grid.2 == 0 {
+            return Ok(());
+        }
+        self.bind()?;
+        let f = self.kernel(source, variant, name, shared)?;
+        let mut params = [std::ptr::null_mut::<c_void>(); 32];
+        debug_assert!(args.len() <= 32);
+        for (p, a) in params.iter_mut().zip(args) {
+            *p = match a {
+                Arg::Ptr(x) => std::ptr::from_ref(x) as *mut c_void,
+                Arg::I32(x) => std::ptr::from_ref(x) as *mut c_void,
+                Arg::I64(x) => std::ptr::from_ref(x) as *mut c_void,
+                Arg::F32(x) => std::ptr::from_ref(x) as *mut c_void,
+            };
+        }
+        let (gx, gy, gz) = (grid.0 as u32, grid.1 as u32, grid.2 as u32);
+        let rc = cu!(cuLaunchKernel(
+            f,
+            gx,
+            gy,
+            gz,
+            block as u32,
+            1,
+            1,
+            shared as u32,
+            self.0.stream,
+            params.as_mut_ptr(),
+            std::ptr::null_mut()
+        ));
+        rc.map_err(|e| Error::Cuda {
+            call: "cuLaunchKernel",
+            message: format!("{name} with grid ({gx}, {gy}, {gz}) × {block}, {shared} bytes shared: {e}"),
+        })
+    }
+
+    /// Milliseconds that the device needs for what `f` queues.
+    pub fn time(&self, f: impl FnOnce() -> Result<()>) -> Result<f32> {
+        self.bind()?;
+        let (mut a, mut b) = (std::ptr::null_mut(), std::ptr::null_mut());
+        cu!(cuEventCreate(&mut a, 0))?;
+        cu!(cuEventCreate(&mut b, 0))?;
+        cu!(cuEventRecord(a, self.0.stream))?;
+        let done = f();
+        cu!(cuEventRecord(b, self.0.stream))?;
+        cu!(cuEventSynchronize(b))?;
+        let mut ms = 0.0;
+        let timed = cu!(cuEventElapsedTime_v2(&mut ms, a, b));
+        cu!(cuEventDestroy_v2(a))?;
+        cu!(cuEventDestroy_v2(b))?;
+        done?;
+        timed?;
+        Ok(ms)
+    }
+}
+
+/// A poisoned lock means that another thread panicked while it held plain bookkeeping data; that data is still sound.
+fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,198 @@
+//! Parameters in flat buffers: value, gradient, both moments, average and bf16 shadow are each one array, so that
+//! clipping, AdamW and EMA are one pass and a checkpoint is one write.
+
+use crate::device::Device;
+use crate::error::{Error, Result, ensure};
+use crate::tape::FlatGrads;
+use crate::tensor::{DType, Tensor};
+
+/// Names one parameter of a [`Params`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParamId(pub(crate) usize);
+
+/// How the optimizer treats a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Weight matrices: decayed.
+    Decay,
+    /// Biases, norms, position embeddings, tokens: not decayed.
+    NoDecay,
+    /// Not trained.
+    Frozen,
+}
+
+const GROUPS: [Group; 3] = [Group::Decay, Group::NoDecay, Group::Frozen];
+
+/// Each parameter starts at a multiple of this many elements, so that vector loads and products are aligned.
+const ALIGN: usize = 64;
+
+#[derive(Clone, Debug)]
+struct Spec {
+    name: String,
+    shape: Vec<usize>,
+    group: Group,
+    start: usize,
+}
+
+/// Collects parameters before the flat buffers are made.
+#[derive(Default)]
+pub struct ParamsBuilder {
+    specs: Vec<Spec>,
+    values: Vec<Vec<f32>>,
+}
+
+impl ParamsBuilder {
+    /// Add a parameter with its initial values.
+    pub fn add(&mut self, name: impl Into<String>, shape: &[usize], group: Group, values: Vec<f32>) -> Result<ParamId> {
+        let name = name.into();
+        let n: usize = shape.iter().product();
+        ensure!(values.len() == n, "parameter", "{name} {shape:?} needs {n} values, {} were given", values.len());
+        ensure!(self.specs.iter().all(|s| s.name != name), "parameter", "there are two parameters named {name}");
+        self.specs.push(Spec { name, shape: shape.to_vec(), group, start: 0 });
+        self.values.push(values);
+        Ok(ParamId(self.specs.len() - 1))
+    }
+
+    /// Make the buffers on `device`; `low` adds the bf16 shadow that GPU products read.
+    pub fn build(mut self, device: &Device, low: bool) -> Result<Params> {
+        ensure!(!low || *device != Device::Cpu, "parameters", "the CPU computes in f32; bf16 needs a GPU");
+        let mut ranges = Vec::new();
+        let mut end = 0;
+        for group in GROUPS {
+            let first = end;
+            for s in self.specs.iter_mut().filter(|s| s.group == group) {
+                s.start = end;
+                end += s.shape.iter().product::<usize>().div_ceil(ALIGN) * ALIGN;
+            }
+            ranges.push((group, first..end));
+        }
+        let mut flat = vec![0.0; end];
+        for (s, v) in self.specs.iter().zip(&self.values) {
+            flat[s.start..s.start + v.len()].copy_from_slice(v);
+        }
+        let values = Tensor::from_f32(device, &[end], flat)?;
+        let grads =
+            FlatGrads { data: Tensor::zeros(device, &[end], DType::F32)?, touched: vec![false; self.specs.len()] };
+        let low = if low { Some(values.cast(DType::Bf16)?) } else { None };
+        Ok(Params { specs: self.specs, ranges, values, low, grads: Some(grads) })
+    }
+}
+
+/// A model's parameters.
+pub struct Params {
+    specs: Vec<Spec>,
+    ranges: Vec<(Group, std::ops::Range<usize>)>,
+    pub(crate) values: Tensor,
+    pub(crate) low: Option<Tensor>,
+    grads: Option<FlatGrads>,
+}
+
+impl Params {
+    /// Number of values (without padding).
+    pub fn count(&self) -> usize {
+        self.specs.iter().map(|s| s.shape.iter().product::<usize>()).sum()
+    }
+
+    /// Length of the flat buffers.
+    pub fn flat_len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        self.values.device()
+    }
+
+    /// Parts of the flat buffers by group.
+    pub(crate) fn ranges(&self) -> &[(Group, std::ops::Range<usize>)] {
+        &self.ranges
+    }
+
+    /// All parameters in the order they were added: name, shape, id.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[usize], ParamId)> {
+        self.specs.iter().enumerate().map(|(i, s)| (s.name.as_str(), s.shape.as_slice(), ParamId(i)))
+    }
+
+    /// The parameter named `name`.
+    pub fn find(&self, name: &str) -> Option<ParamId> {
+        self.specs.iter().position(|s| s.name == name).map(ParamId)
+    }
+
+    /// The part of a flat buffer (moments, average, …) that belongs to `id`.
+    pub fn part(&self, flat: &Tensor, id: ParamId) -> Tensor {
+        let s = &self.specs[id.0];
+        flat.view(s.start, &s.shape)
+    }
+
+    /// A parameter's value.
+    pub fn value(&self, id: ParamId) -> Tensor {
+        self.part(&self.values, id)
+    }
+
+    /// A parameter's gradient.
+    pub fn grad(&self, id: ParamId) -> Option<Tensor> {
+        self.grads.as_ref().map(|g| self.part(&g.data, id))
+    }
+
+    pub(crate) fn view(&self, id: ParamId) -> (Tensor, Option<Tensor>) {
+        (self.value(id), self.low.as_ref().map(|l| self.part(l, id)))
+    }
+
+    pub(crate) fn is_frozen(&self, id: ParamId) -> bool {
+        self.specs[id.0].group == Group::Frozen
+    }
+
+    pub(crate) fn place(&self, id: ParamId) -> (usize, &[usize]) {
+        (self.specs[id.0].start, &self.specs[id.0].shape)
+    }
+
+    pub(crate) fn take_grads(&mut self) -> FlatGrads {
+        self.grads.take().expect("engine bug: gradients are taken only for the time of one backward pass")
+    }
+
+    pub(crate) fn return_grads(&mut self, g: FlatGrads) {
+        self.grads = Some(g);
+    }
+
+    /// The flat gradients for the optimizer: parameters that no op wrote to since the last call read as zero, and the next
+    /// backward pass starts afresh.
+    pub(crate) fn finish_grads(&mut self) -> Result<&mut FlatGrads> {
+        let Params { specs, grads, .. } = self;
+        let Some(g) = grads else { return Err(Error::op("optimizer", "a backward pass is under way")) };
+        for (s, touched) in specs.iter().zip(&mut g.touched) {
+            if std::mem::take(touched) {
+                continue;
+            }
+            let n: usize = s.shape.iter().product();
+            match g.data.cuda_device() {
+                Some(c) => c.memset_zero(g.data.view(s.start, &[n]).ptr(), n * 4)?,
+                None => match g.data.f32s_mut() {
+                    Some(d) => d[s.start..s.start + n].fill(0.0),
+                    None => return Err(Error::op("optimizer", "a gradient is still held; drop it before the step")),
+                },
+            }
+        }
+        Ok(g)
+    }
+
+    /// Overwrite a parameter.
+    pub fn set(&mut self, id: ParamId, values: &[f32]) -> Result<()> {
+        let Spec { name, shape, start, .. } = &self.specs[id.0];
+        let n: usize = shape.iter().product();
+        ensure!(values.len() == n, "parameter", "{name} {shape:?} needs {n} values, {} were given", values.len());
+        match self.values.cuda_device() {
+            Some(c) => {
+                c.upload_to(self.values.view(*start, shape).ptr(), values)?;
+                if let Some(low) = &self.low {
+                    let bits: Vec<u16> = values.iter().map(|&x| crate::tensor::f32_to_bf16(x)).collect();
+                    c.upload_to(low.view(*start, shape).ptr(), &bits)?;
+                }
+            }
+            None => match self.values.f32s_mut() {
+                Some(all) => all[*start..*start + n].copy_from_slice(values),
+                None => return Err(Error::op("parameter", format!("{name} is in use by a tape; drop it first"))),
+            },
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,266 @@
+//! Noise as a pure function: Philox4x32-10 keyed by (seed, stream, example, step). The same numbers on the CPU and on
+//! the GPU, to the bit, whatever the batch size, the thread count or the point where a run was resumed.
+
+#![allow(clippy::excessive_precision, clippy::unreadable_literal)] // constants stand as in `prelude.cu`
+
+use crate::cpu::math::simd;
+use crate::cpu::par;
+use crate::cpu::pool::Buf;
+use crate::cuda::args;
+use crate::device::Device;
+use crate::error::{Result, ensure};
+use crate::tensor::{DType, Tensor};
+
+crate::cuda::source!("rng.cu");
+
+/// Philox4x32 with ten rounds (Salmon et al. 2011).
+#[inline(always)]
+pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
+    let [mut c0, mut c1, mut c2, mut c3] = counter;
+    let [mut k0, mut k1] = key;
+    for _ in 0..10 {
+        let p0 = 0xD251_1F53_u64 * c0 as u64;
+        let p1 = 0xCD9E_8D57_u64 * c2 as u64;
+        c0 = (p1 >> 32) as u32 ^ c1 ^ k0;
+        c1 = p1 as u32;
+        c2 = (p0 >> 32) as u32 ^ c3 ^ k1;
+        c3 = p0 as u32;
+        k0 = k0.wrapping_add(0x9E37_79B9);
+        k1 = k1.wrapping_add(0xBB67_AE85);
+    }
+    [c0, c1, c2, c3]
+}
+
+/// A uniform number in [0, 1) with 24 bits.
+#[inline(always)]
+pub fn uniform_of(x: u32) -> f32 {
+    (x >> 8) as f32 * 5.9604644775390625e-8 // 2⁻²⁴
+}
+
+/// Two independent standard normals from two random words (Box–Muller; the tail reaches 6.7 σ). Only exactly rounded
+/// operations in a fixed order, as in `prelude.cu`, so that both devices agree to the bit.
+#[inline(always)]
+pub fn normal_pair(a: u32, b: u32) -> (f32, f32) {
+    // −2 ln u for u in (0, 1], by Cephes' polynomial on the mantissa.
+    let u = (a as f32).mul_add(2.3283064365386963e-10, 1.1641532182693481e-10); // 2⁻³², 2⁻³³
+    let bits = u.to_bits() as i32;
+    let e = bits.wrapping_sub(0x3f35_04f3) >> 23;
+    let m = f32::from_bits(bits.wrapping_sub(e << 23) as u32) - 1.0;
+    let z = m * m;
+    let fe = e as f32;
+    let p = 7.0376836292e-2_f32;
+    let p = p.mul_add(m, -1.1514610310e-1);
+    let p = p.mul_add(m, 1.1676998740e-1);
+    let p = p.mul_add(m, -1.2420140846e-1);
+    let p = p.mul_add(m, 1.4249322787e-1);
+    let p = p.mul_add(m, -1.6668057665e-1);
+    let p = p.mul_add(m, 2.0000714765e-1);
+    let p = p.mul_add(m, -2.4999993993e-1);
+    let p = p.mul_add(m, 3.3333331174e-1);
+    let y = p * m * z;
+    let y = fe.mul_add(-2.12194440e-4, y);
+    let y = z.mul_add(-0.5, y);
+    let ln = fe.mul_add(0.693359375, m + y);
+    let r = (-2.0 * ln).max(0.0).sqrt();
+    // The angle: 30 bits in [−π/4, π/4), two bits of quadrant.
+    let x = ((b & 0x3fff_ffff) as i32 - 0x2000_0000) as f32 + 0.5;
+    let x = x * 1.4629180792671596e-9; // π/2 · 2⁻³⁰
+    let w = x * x;
+    let s = (-1.9515295891e-4_f32).mul_add(w, 8.3321608736e-3);
+    let s = s.mul_add(w, -1.6666654611e-1);
+    let s = (s * w).mul_add(x, x);
+    let c = 2.443315711809948e-5_f32.mul_add(w, -1.388731625493765e-3);
+    let c = c.mul_add(w, 4.166664568298827e-2);
+    let c = c.mul_add(w * w, w.mul_add(-0.5, 1.0));
+    let q = b >> 30;
+    let (cc, ss) = if q & 1 == 1 { (s, c) } else { (c, s) };
+    let cc = if q == 1 || q == 2 { -cc } else { cc };
+    let ss = if q >= 2 { -ss } else { ss };
+    (r * cc, r * ss)
+}
+
+/// Four standard normals from one Philox block.
+#[inline(always)]
+pub fn normals_of(w: [u32; 4]) -> [f32; 4] {
+    let (a, b) = normal_pair(w[0], w[1]);
+    let (c, d) = normal_pair(w[2], w[3]);
+    [a, b, c, d]
+}
+
+/// The address of a noise stream: seed, stream and step. It lives on the device, so that a captured graph can be
+/// replayed with another one.
+#[derive(Clone, Debug)]
+pub struct Noise {
+    key: Tensor, // u32 [seed low, seed high, stream, step]
+    later: u32,
+}
+
+impl Noise {
+    /// The stream numbered `stream` of `seed`, at `step`.
+    pub fn new(device: &Device, seed: u64, stream: u32, step: u32) -> Result<Noise> {
+        Ok(Noise {
+            key: Tensor::from_u32(device, &[4], vec![seed as u32, (seed >> 32) as u32, stream, step])?,
+            later: 0,
+        })
+    }
+
+    /// The same stream `n` steps on.
+    pub fn later(&self, n: u32) -> Noise {
+        Noise { key: self.key.clone(), later: self.later.wrapping_add(n) }
+    }
+
+    /// Change seed, stream and step in place, for a graph captured with this key.
+    pub fn reset(&self, seed: u64, stream: u32, step: u32) -> Result<()> {
+        self.key.overwrite(&Tensor::from_u32(&Device::Cpu, &[4], vec![seed as u32, (seed >> 32) as u32, stream, step])?)
+    }
+
+    pub(crate) fn key(&self) -> &Tensor {
+        &self.key
+    }
+
+    pub(crate) fn offset(&self) -> u32 {
+        self.later
+    }
+
+    /// On the CPU: a function from (example, index) to four random words.
+    pub(crate) fn words(&self) -> impl Fn(u32, u32) -> [u32; 4] + Copy + use<> {
+        let k = self.key.u32s();
+        let (key, stream, step) = ([k[0], k[1]], k[2], k[3].wrapping_add(self.later));
+        #[inline(always)]
+        move |example, index| philox([index, example, step, stream], key)
+    }
+
+    /// Standard normals, one row of `n` for each id in `examples` (u32 \[rows\]).
+    pub fn normal(&self, examples: &Tensor, n: usize) -> Result<Tensor> {
+        self.fill(examples, n, "fill_normal", normals_of)
+    }
+
+    /// Uniform numbers in [0, 1), one row of `n` for each id in `examples`.
+    pub fn uniform(&self, examples: &Tensor, n: usize) -> Result<Tensor> {
+        self.fill(examples, n, "fill_uniform", |w| w.map(uniform_of))
+    }
+
+    fn fill(
+        &self,
+        examples: &Tensor,
+        n: usize,
+        kernel: &'static str,
+        convert: impl Fn([u32; 4]) -> [f32; 4] + Sync,
+    ) -> Result<Tensor> {
+        ensure!(examples.dtype() == DType::U32, "noise", "example ids must be u32, they are {}", examples.dtype());
+        ensure!(examples.device() == self.key.device(), "noise", "example ids and key are on different devices");
+        ensure!(n.div_ceil(4) <= u32::MAX as usize, "noise", "rows of {n} numbers are too long");
+        let rows = examples.len();
+        if let Some(c) = self.key.cuda_device() {
+            let out = Tensor::cuda(c, &[rows, n], DType::F32)?;
+            let blocks = (rows * n.div_ceil(4)).div_ceil(256);
+            c.launch(
+                &SOURCE,
+                0,
+                kernel,
+                (blocks, 1, 1),
+                256,
+                0,
+                args![&out, examples, &self.key, self.later, rows, n],
+            )?;
+            return Ok(out);
+        }
+        let (ids, words) = (examples.u32s(), self.words());
+        let mut out = Buf::scratch(rows * n);
+        if n > 0 {
+            par::rows(&mut out, n, n * 30, |first, out| {
+                for (r, row) in out.chunks_mut(n).enumerate() {
+                    simd(
+                        #[inline(always)]
+                        || {
+                            for (i, four) in row.chunks_mut(4).enumerate() {
+                                let z = convert(words(ids[first + r], i as u32));
+                                four.copy_from_slice(&z[..four.len()]);
+                            }
+                        },
+                    );
+                }
+            });
+        }
+        Ok(Tensor::from_buf(out, &[rows, n]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Known answers from the Random123 distribution (kat_vectors, philox4x32 10).
+    #[test]
+    fn philox_known_answers() {
+        let cases = [
+            ([0; 4], [0; 2], [0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]),
+            ([u32::MAX; 4], [u32::MAX; 2], [0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd]),
+            (
+                [0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344],
+                [0xa4093822, 0x299f31d0],
+                [0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1],
+            ),
+        ];
+        for (counter, key, want) in cases {
+            assert_eq!(philox(counter, key), want);
+        }
+    }
+
+    #[test]
+    fn box_muller_agrees_with_f64() {
+        for i in 0..200_000_u32 {
+            let [a, b, ..] = philox([i, 1, 2, 3], [4, 5]);
+            let (z0, z1) = normal_pair(a, b);
+            let u = (a as f32 as f64 + 0.5) / 4294967296.0;
+            let r = (-2.0 * u.ln()).sqrt();
+            let angle = ((b & 0x3fff_ffff) as f64 - 536870912.0 + 0.5) / 1073741824.0 * std::f64::consts::FRAC_PI_2
+                + (b >> 30) as f64 * std::f64::consts::FRAC_PI_2;
+            // Near u = 1 the f32 logarithm is limited by the spacing of u itself (6e-8), so r by its square root.
+            assert!((z0 as f64 - r * angle.cos()).abs() < 4e-4, "{i}: {z0} {}", r * angle.cos());
+            assert!((z1 as f64 - r * angle.sin()).abs() < 4e-4);
+        }
+    }
+
+    /// Moments of two million normals: each bound is five standard errors of the estimate.
+    #[test]
+    fn normals_have_the_right_moments() {
+        let n = 2_000_000;
+        let noise = Noise::new(&Device::Cpu, 7, 0, 0).unwrap();
+        let ids = Tensor::from_u32(&Device::Cpu, &[1], vec![0]).unwrap();
+        let z = noise.normal(&ids, n).unwrap().to_vec().unwrap();
+        let mean = |f: &dyn Fn(f64) -> f64| z.iter().map(|&x| f(x as f64)).sum::<f64>() / n as f64;
+        let root = (n as f64).sqrt();
+        assert!(mean(&|x| x).abs() < 5.0 / root);
+        assert!((mean(&|x| x * x) - 1.0).abs() < 5.0 * 2f64.sqrt() / root);
+        assert!(mean(&|x| x * x * x).abs() < 5.0 * 15f64.sqrt() / root);
+        assert!((mean(&|x| x.powi(4)) - 3.0).abs() < 5.0 * 96f64.sqrt() / root);
+        let beyond3 = mean(&|x| (x.abs() > 3.0) as u8 as f64);
+        assert!((beyond3 - 0.002_699_8).abs() < 5.0 * 0.0027f64.sqrt() / root);
+    }
+
+    #[test]
+    fn rows_depend_on_their_example_alone() {
+        let noise = Noise::new(&Device::Cpu, 1 << 40, 3, 9).unwrap();
+        let ids = |v: Vec<u32>| Tensor::from_u32(&Device::Cpu, &[v.len()], v).unwrap();
+        let all = noise.normal(&ids(vec![5, 6, 7]), 10).unwrap().to_vec().unwrap();
+        let one = noise.normal(&ids(vec![6]), 10).unwrap().to_vec().unwrap();
+        assert_eq!(all[10..20], one[..]);
+        assert_eq!(
+            noise.later(2).normal(&ids(vec![6]), 10).unwrap().to_vec().unwrap(),
+            Noise::new(&Device::Cpu, 1 << 40, 3, 11).unwrap().normal(&ids(vec![6]), 10).unwrap().to_vec().unwrap()
+        );
+        assert_ne!(noise.later(1).normal(&ids(vec![6]), 10).unwrap().to_vec().unwrap(), one);
+    }
+
+    #[test]
+    fn uniforms_fill_the_unit_interval_evenly() {
+        let noise = Noise::new(&Device::Cpu, 3, 0, 0).unwrap();
+        let ids = Tensor::from_u32(&Device::Cpu, &[1], vec![0]).unwrap();
+        let u = noise.uniform(&ids, 1_000_000).unwrap().to_vec().unwrap();
+        let mut counts = [0f64; 100];
+        u.iter().for_each(|&x| counts[(x * 100.0) as usize] += 1.0);
+        let chi2: f64 = counts.iter().map(|c| (c - 10_000.0).powi(2) / 10_000.0).sum();
+        assert!(chi2 < 160.0, "{chi2}"); // 99 degrees of freedom: P(χ² > 160) < 1e-4
+    }
+}

@@ -1,0 +1,1 @@
+//! Tweedie Discrete Diffusion.
