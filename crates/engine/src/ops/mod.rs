@@ -6,14 +6,22 @@
 pub mod elementwise;
 pub mod norm;
 
+use crate::cases::{Case, Size};
 use crate::cuda::Source;
 
 /// Kernel files with the parameters they are compiled for (0: none).
 pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
-    vec![(&crate::rng::SOURCE, &[0]), (&elementwise::SOURCE, &[0]), (&norm::SOURCE, &[0])]
+    let mut all: Vec<(&'static Source, &'static [u32])> = Vec::new();
+    all.push((&crate::rng::SOURCE, &[0]));
+    all.push((&elementwise::SOURCE, &[0]));
+    all.push((&norm::SOURCE, &[0]));
+    all
 }
 
-/// One example of every op: for finite differences, for the self-test and for benchmarks.
-pub(crate) fn cases(size: crate::cases::Size) -> Vec<crate::cases::Case> {
-    [elementwise::cases(size), norm::cases(size)].into_iter().flatten().collect()
+/// Examples of every op: for finite differences, for the self-test and for benchmarks.
+pub(crate) fn cases(size: Size) -> Vec<Case> {
+    let mut all = Vec::new();
+    all.extend(elementwise::cases(size));
+    all.extend(norm::cases(size));
+    all
 }

@@ -15,7 +15,9 @@
 //   attention_fwd        (ceil(Lq / R), H, B)              512 * D            R = 128 for D <= 64, else 64
 //   attention_bwd_dkdv   (ceil(Lk / 64), H, B)             512 * D + 1024
 //   attention_bwd_dq     (ceil(Lq / R), H, B)              512 * D            R = 128 for D <= 64, else 64
+//   attention_bwd_dq_delta                                 as attention_bwd_dq
 //   attention_delta      (ceil(Lq * H / 64), B, 1)         0                  256 threads
+// Backward: attention_delta, then dkdv and dq in any order; or, with less memory traffic, dq_delta and then dkdv.
 // That is R = 64 * FWD_TILES and so on, should those be changed with -D.
 // x is the fastest grid axis: the blocks of one (b, h) run side by side and share its tensors through L2.
 
@@ -38,7 +40,7 @@ constexpr int TILE_BYTES = STAGE_ROWS * ROW_BYTES;
 #ifndef DKDV_TILES
 #define DKDV_TILES 1
 #endif
-// 16-wide tiles of the streamed axis handled at once.
+// 16-wide tiles of the streamed axis handled at once: 1 or 2.
 #ifndef FWD_WIDTH
 #define FWD_WIDTH 2
 #endif
@@ -62,6 +64,7 @@ constexpr int TILE_BYTES = STAGE_ROWS * ROW_BYTES;
 constexpr float LOG2E = 1.4426950408889634f;
 constexpr float LN2 = 0.6931471805599453f;
 constexpr u32 ALL_LANES = 0xffffffffu;
+#define UNROLL _Pragma("unroll")
 #define NEG_INF (__int_as_float((int)0xff800000u))
 
 extern __shared__ u8 smem[];
@@ -119,14 +122,19 @@ __device__ __forceinline__ void load_tile(u32 tile, const bf16* src, i64 row_str
     src += (row0 + row) * row_stride + chunk * 8;
     tile += row * ROW_BYTES + ((chunk ^ swizzle(row)) << 4);
     int valid = end - row0 - row, needed = round_up(end - row0, 16) - row;
-#pragma unroll
-    for (int r = 0; r < STAGE_ROWS; r += STEP) {
+    UNROLL for (int r = 0; r < STAGE_ROWS; r += STEP) {
         if (r < needed) {
-#pragma unroll
-            for (int c = 0; c < CHUNKS; c += LANES) copy16_async(tile + r * ROW_BYTES + c * 16, src + c * 8, r < valid);
+            UNROLL for (int c = 0; c < CHUNKS; c += LANES) copy16_async(tile + r * ROW_BYTES + c * 16, src + c * 8, r < valid);
         }
         src += STEP * row_stride;
     }
+}
+
+// A stage of K [64, D] and V [64, D].
+__device__ __forceinline__ void load_keys(u32 stage, const bf16* k, const bf16* v, i64 kv_row, int key0, int end) {
+    load_tile(stage, k, kv_row, key0, end);
+    load_tile(stage + TILE_BYTES, v, kv_row, key0, end);
+    copies_commit();
 }
 
 // In each quad of lanes: lane t gives a[i], gets lane i's a[t]. Turns 16 bytes of one row per lane (good for global
@@ -145,13 +153,10 @@ __device__ __forceinline__ void quad_transpose(u32 (&a)[4]) {
 template <int M>
 __device__ __forceinline__ void load_fragments(u32 (&a)[M][K_STEPS][4], const bf16* src, i64 row_stride, int row0, int end) {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
+    UNROLL for (int m = 0; m < M; m++)
+        UNROLL for (int half = 0; half < 2; half++) {
             int row = row0 + m * 16 + half * 8 + g;
-#pragma unroll
-            for (int j = 0; j < CHUNKS / 4; j++) {
+            UNROLL for (int j = 0; j < CHUNKS / 4; j++) {
                 Vec4u raw = {0, 0, 0, 0};
                 if (row < end) raw = *(const Vec4u*)(src + row * row_stride + (j * 4 + t) * 8);
                 u32 x[4] = {raw.x, raw.y, raw.z, raw.w};
@@ -167,17 +172,14 @@ __device__ __forceinline__ void load_fragments(u32 (&a)[M][K_STEPS][4], const bf
 // One 16-row accumulator tile to rows row0 + (0..16) of dst [rows, D]; rows g and g + 8 have their own factor.
 __device__ __forceinline__ void store_rows(bf16* dst, i64 row_stride, int row0, int end, const float (&acc)[D_TILES][4], const float (&factor)[2]) {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
+    UNROLL for (int half = 0; half < 2; half++) {
         int row = row0 + half * 8 + g;
         // a zero factor means "nothing attended": the accumulator may then hold inf or NaN
         float f = factor[half];
         bool zero = f == 0.f;
-#pragma unroll
-        for (int j = 0; j < CHUNKS / 4; j++) {
+        UNROLL for (int j = 0; j < CHUNKS / 4; j++) {
             u32 x[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
+            UNROLL for (int i = 0; i < 4; i++) {
                 const float (&c)[4] = acc[j * 4 + i];
                 x[i] = zero ? 0u : pack_bf16(c[half * 2] * f, c[half * 2 + 1] * f);
             }
@@ -193,14 +195,11 @@ __device__ __forceinline__ void mma_by_rows(float (&acc)[M][2 * W][4], const u32
     int lane = threadIdx.x % 32;
     u32 base = tile + (row0 + (lane >> 4) * 8 + (lane & 7)) * ROW_BYTES;
     int chunk = ((lane >> 3) & 1) ^ swizzle(lane & 7);
-#pragma unroll
-    for (int k = 0; k < K_STEPS; k++)
-#pragma unroll
-        for (int w = 0; w < W; w++) {
+    UNROLL for (int k = 0; k < K_STEPS; k++)
+        UNROLL for (int w = 0; w < W; w++) {
             u32 b[4];
             ldmatrix(b, base + w * 16 * ROW_BYTES + ((chunk ^ (2 * k)) << 4));
-#pragma unroll
-            for (int m = 0; m < M; m++) {
+            UNROLL for (int m = 0; m < M; m++) {
                 mma(acc[m][2 * w], a[m][k], b[0], b[1]);
                 mma(acc[m][2 * w + 1], a[m][k], b[2], b[3]);
             }
@@ -213,14 +212,11 @@ __device__ __forceinline__ void mma_over_rows(float (&acc)[M][D_TILES][4], const
     int lane = threadIdx.x % 32;
     u32 base = tile + (row0 + (lane & 15)) * ROW_BYTES;
     int chunk = (lane >> 4) ^ swizzle(lane & 7);
-#pragma unroll
-    for (int w = 0; w < W; w++)
-#pragma unroll
-        for (int d = 0; d < D_TILES; d += 2) {
+    UNROLL for (int w = 0; w < W; w++)
+        UNROLL for (int d = 0; d < D_TILES; d += 2) {
             u32 b[4];
             ldmatrix_trans(b, base + w * 16 * ROW_BYTES + ((chunk ^ d) << 4));
-#pragma unroll
-            for (int m = 0; m < M; m++) {
+            UNROLL for (int m = 0; m < M; m++) {
                 mma(acc[m][d], a[m][w], b[0], b[1]);
                 mma(acc[m][d + 1], a[m][w], b[2], b[3]);
             }
@@ -230,12 +226,9 @@ __device__ __forceinline__ void mma_over_rows(float (&acc)[M][D_TILES][4], const
 // Accumulator tiles [16, 16W] to A fragments: the layouts match pair for pair, only the rounding is work.
 template <int M, int W>
 __device__ __forceinline__ void to_fragments(u32 (&a)[M][W][4], const float (&c)[M][2 * W][4]) {
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int w = 0; w < W; w++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
+    UNROLL for (int m = 0; m < M; m++)
+        UNROLL for (int w = 0; w < W; w++)
+            UNROLL for (int i = 0; i < 4; i++) {
                 const float (&pair)[4] = c[m][2 * w + i / 2];
                 a[m][w][i] = i % 2 == 0 ? pack_bf16(pair[0], pair[1]) : pack_bf16(pair[2], pair[3]);
             }
@@ -243,12 +236,9 @@ __device__ __forceinline__ void to_fragments(u32 (&a)[M][W][4], const float (&c)
 
 template <int A, int B, int C>
 __device__ __forceinline__ void clear(float (&x)[A][B][C]) {
-#pragma unroll
-    for (int a = 0; a < A; a++)
-#pragma unroll
-        for (int b = 0; b < B; b++)
-#pragma unroll
-            for (int c = 0; c < C; c++) x[a][b][c] = 0.f;
+    UNROLL for (int a = 0; a < A; a++)
+        UNROLL for (int b = 0; b < B; b++)
+            UNROLL for (int c = 0; c < C; c++) x[a][b][c] = 0.f;
 }
 
 // Query i may see keys j < key_limit(i), where the mask allows.
@@ -280,16 +270,12 @@ __device__ __forceinline__ void fwd_step(float (&o)[M][D_TILES][4], float (&top)
 
     float peak[M][2];
     bool grew = false;
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
+    UNROLL for (int m = 0; m < M; m++)
+        UNROLL for (int half = 0; half < 2; half++) {
             int limit = CHECKED ? key_limit(row0 + m * 16 + half * 8 + g, prefix, Lk) : 0;
             float p = NEG_INF;
-#pragma unroll
-            for (int n = 0; n < 2 * W; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
+            UNROLL for (int n = 0; n < 2 * W; n++)
+                UNROLL for (int e = 0; e < 2; e++) {
                     float& x = s[m][n][half * 2 + e];
                     int column = n * 8 + t * 2 + e;
                     if (CHECKED && !((bits >> column & 1) && key0 + column < limit)) x = NEG_INF;
@@ -299,32 +285,25 @@ __device__ __forceinline__ void fwd_step(float (&o)[M][D_TILES][4], float (&top)
             grew |= peak[m][half] > top[m][half] + MAX_LAG;
         }
     if (__any_sync(ALL_LANES, grew)) {
-#pragma unroll
-        for (int m = 0; m < M; m++)
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
+        UNROLL for (int m = 0; m < M; m++)
+            UNROLL for (int half = 0; half < 2; half++) {
                 float p = fmaxf(top[m][half], peak[m][half]);
                 p = fmaxf(p, __shfl_xor_sync(ALL_LANES, p, 1));
                 p = fmaxf(p, __shfl_xor_sync(ALL_LANES, p, 2));
                 float shrink = p == NEG_INF ? 1.f : exp2_fast(top[m][half] - p);
                 top[m][half] = p;
                 sum[m][half] *= shrink;
-#pragma unroll
-                for (int d = 0; d < D_TILES; d++) {
+                UNROLL for (int d = 0; d < D_TILES; d++) {
                     o[m][d][half * 2] *= shrink;
                     o[m][d][half * 2 + 1] *= shrink;
                 }
             }
     }
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
+    UNROLL for (int m = 0; m < M; m++)
+        UNROLL for (int half = 0; half < 2; half++) {
             float base = CHECKED && top[m][half] == NEG_INF ? 0.f : top[m][half];
-#pragma unroll
-            for (int n = 0; n < 2 * W; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
+            UNROLL for (int n = 0; n < 2 * W; n++)
+                UNROLL for (int e = 0; e < 2; e++) {
                     float& x = s[m][n][half * 2 + e];
                     x = exp2_fast(x * scale2 - base);
                     sum[m][half] += x;
@@ -341,18 +320,14 @@ template <int M>
 __device__ __forceinline__ void fwd_rows(const bf16* q, const bf16* k, const bf16* v, bf16* o, float* lse, const u32* mask, int row0, int block_keys,
                                          int Lq, int Lk, i64 q_row, i64 kv_row, i64 o_row, int prefix, float scale) {
     u32 tiles = smem_address(smem);  // two stages of K [64, D], V [64, D]
-    load_tile(tiles, k, kv_row, 0, block_keys);
-    load_tile(tiles + TILE_BYTES, v, kv_row, 0, block_keys);
-    copies_commit();
+    load_keys(tiles, k, v, kv_row, 0, block_keys);
 
     u32 qf[M][K_STEPS][4];  // [16M, D]
     load_fragments<M>(qf, q, q_row, row0, Lq);
     float acc[M][D_TILES][4], top[M][2], sum[M][2];
     clear(acc);
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) { top[m][half] = NEG_INF; sum[m][half] = 0.f; }
+    UNROLL for (int m = 0; m < M; m++)
+        UNROLL for (int half = 0; half < 2; half++) { top[m][half] = NEG_INF; sum[m][half] = 0.f; }
 
     // keys below `safe` need no check, keys from `end` on are for none of the rows
     int end = row0 < Lq ? key_limit(min(row0 + 16 * M, Lq) - 1, prefix, Lk) : 0;
@@ -364,11 +339,7 @@ __device__ __forceinline__ void fwd_rows(const bf16* q, const bf16* k, const bf1
         u32 next = tiles + (tile0 / STAGE_ROWS % 2 ^ 1) * 2 * TILE_BYTES;
         copies_wait_all();
         __syncthreads();  // this tile is complete, and every warp is done with the one before
-        if (tile0 + STAGE_ROWS < block_keys) {
-            load_tile(next, k, kv_row, tile0 + STAGE_ROWS, block_keys);
-            load_tile(next + TILE_BYTES, v, kv_row, tile0 + STAGE_ROWS, block_keys);
-            copies_commit();
-        }
+        if (tile0 + STAGE_ROWS < block_keys) load_keys(next, k, v, kv_row, tile0 + STAGE_ROWS, block_keys);
 #define STEP(WIDTH, CHECKED) fwd_step<M, WIDTH, CHECKED>(acc, top, sum, qf, stage, stage + TILE_BYTES, r, row0, tile0 + r, mask, Lk, prefix, scale2)
 #pragma unroll 1
         for (int r = 0; r < STAGE_ROWS && tile0 + r < end; r += 16 * FWD_WIDTH) {
@@ -380,11 +351,9 @@ __device__ __forceinline__ void fwd_rows(const bf16* q, const bf16* k, const bf1
     }
 
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-    for (int m = 0; m < M; m++) {
+    UNROLL for (int m = 0; m < M; m++) {
         float factor[2];
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
+        UNROLL for (int half = 0; half < 2; half++) {
             float total = sum[m][half];
             total += __shfl_xor_sync(ALL_LANES, total, 1);
             total += __shfl_xor_sync(ALL_LANES, total, 2);
@@ -425,13 +394,11 @@ extern "C" __global__ void __launch_bounds__(256) attention_delta(const bf16* o,
     float sum = 0.f;
     if (row < Lq * H) {
         i64 at = ((i64)b * Lq * H + row) * D + t * 8;
-#pragma unroll
-        for (int d = 0; d < D; d += 32) {
+        UNROLL for (int d = 0; d < D; d += 32) {
             float x[8], y[8];
             load8(o + at + d, x);
             load8(d_o + at + d, y);
-#pragma unroll
-            for (int e = 0; e < 8; e++) sum += x[e] * y[e];
+            UNROLL for (int e = 0; e < 8; e++) sum += x[e] * y[e];
         }
     }
     sum += __shfl_xor_sync(ALL_LANES, sum, 1);
@@ -462,16 +429,12 @@ __device__ __forceinline__ void dkdv_step(float (&dk)[M][D_TILES][4], float (&dv
     mma_by_rows<M, W>(s, k, stage, tile_row);
     clear(dp);
     mma_by_rows<M, W>(dp, v, stage + TILE_BYTES, tile_row);
-#pragma unroll
-    for (int n = 0; n < 2 * W; n++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
+    UNROLL for (int n = 0; n < 2 * W; n++)
+        UNROLL for (int e = 0; e < 2; e++) {
             int column = n * 8 + t * 2 + e;
             float lse2 = rows[tile_row + column] * LOG2E, delta = rows[STAGE_ROWS + tile_row + column];
-#pragma unroll
-            for (int m = 0; m < M; m++)
-#pragma unroll
-                for (int half = 0; half < 2; half++) {
+            UNROLL for (int m = 0; m < M; m++)
+                UNROLL for (int half = 0; half < 2; half++) {
                     float p = exp2_fast(s[m][n][half * 2 + e] * scale2 - lse2);
                     if (CHECKED && i0 + column < first_query(key0 + m * 16 + half * 8 + g, prefix)) p = 0.f;
                     s[m][n][half * 2 + e] = p;
@@ -525,11 +488,9 @@ __device__ __forceinline__ void dkdv_rows(const bf16* q, const bf16* k, const bf
     }
 
     int g = threadIdx.x % 32 / 4;
-#pragma unroll
-    for (int m = 0; m < M; m++) {
+    UNROLL for (int m = 0; m < M; m++) {
         float one[2], scales[2];
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
+        UNROLL for (int half = 0; half < 2; half++) {
             int key = key0 + m * 16 + half * 8 + g;
             bool allowed = !mask || (key < Lk && mask[key] != 0);
             one[half] = allowed ? 1.f : 0.f;
@@ -565,15 +526,11 @@ __device__ __forceinline__ void dq_step(float (&dq)[M][D_TILES][4], const u32 (&
     mma_by_rows<M, W>(s, q, k_tile, tile_row);
     clear(dp);
     mma_by_rows<M, W>(dp, d_o, v_tile, tile_row);
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
+    UNROLL for (int m = 0; m < M; m++)
+        UNROLL for (int half = 0; half < 2; half++) {
             int limit = CHECKED ? key_limit(row0 + m * 16 + half * 8 + g, prefix, Lk) : 0;
-#pragma unroll
-            for (int n = 0; n < 2 * W; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
+            UNROLL for (int n = 0; n < 2 * W; n++)
+                UNROLL for (int e = 0; e < 2; e++) {
                     int column = n * 8 + t * 2 + e;
                     float p = exp2_fast(s[m][n][half * 2 + e] * scale2 - lse2[m][half]);
                     if (CHECKED && !((bits >> column & 1) && key0 + column < limit)) p = 0.f;
@@ -586,29 +543,35 @@ __device__ __forceinline__ void dq_step(float (&dq)[M][D_TILES][4], const u32 (&
     mma_over_rows<M, W>(dq, a, k_tile, tile_row);
 }
 
-// The loop is that of fwd_rows.
-template <int M>
-__device__ __forceinline__ void dq_rows(const bf16* q, const bf16* k, const bf16* v, const bf16* d_o, const float* lse, const float* delta, const u32* mask, bf16* dq,
+// The loop is that of fwd_rows. With `o`, delta is computed here and written; else it is read.
+template <int M, bool WITH_O>
+__device__ __forceinline__ void dq_rows(const bf16* q, const bf16* k, const bf16* v, const bf16* o, const bf16* d_o, const float* lse, float* delta, const u32* mask, bf16* dq,
                                         int row0, int block_keys, int Lq, int Lk, i64 q_row, i64 kv_row, i64 o_row, int prefix, float scale) {
     u32 tiles = smem_address(smem);  // two stages of K [64, D], V [64, D]
-    load_tile(tiles, k, kv_row, 0, block_keys);
-    load_tile(tiles + TILE_BYTES, v, kv_row, 0, block_keys);
-    copies_commit();
+    load_keys(tiles, k, v, kv_row, 0, block_keys);
 
     u32 qf[M][K_STEPS][4], dof[M][K_STEPS][4];  // [16M, D]
-    load_fragments<M>(qf, q, q_row, row0, Lq);
     load_fragments<M>(dof, d_o, o_row, row0, Lq);
     float acc[M][D_TILES][4], lse2[M][2], deltas[M][2];
     clear(acc);
-    int g = threadIdx.x % 32 / 4;
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
+    load_fragments<M>(qf, WITH_O ? o : q, WITH_O ? o_row : q_row, row0, Lq);  // o only for now, if at all
+    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    UNROLL for (int m = 0; m < M; m++)
+        UNROLL for (int half = 0; half < 2; half++) {
             int row = row0 + m * 16 + half * 8 + g;
             lse2[m][half] = row < Lq ? lse[row] * LOG2E : 0.f;
-            deltas[m][half] = row < Lq ? delta[row] : 0.f;
+            if (WITH_O) {
+                float sum = 0.f;
+                UNROLL for (int n = 0; n < K_STEPS; n++)
+                    UNROLL for (int i = half; i < 4; i += 2)
+                        sum += lo_f32(qf[m][n][i]) * lo_f32(dof[m][n][i]) + hi_f32(qf[m][n][i]) * hi_f32(dof[m][n][i]);
+                sum += __shfl_xor_sync(ALL_LANES, sum, 1);
+                sum += __shfl_xor_sync(ALL_LANES, sum, 2);
+                deltas[m][half] = sum;
+                if (t == 0 && row < Lq) delta[row] = sum;
+            } else deltas[m][half] = row < Lq ? delta[row] : 0.f;
         }
+    if (WITH_O) load_fragments<M>(qf, q, q_row, row0, Lq);
 
     int end = row0 < Lq ? key_limit(min(row0 + 16 * M, Lq) - 1, prefix, Lk) : 0;
     int safe = mask ? 0 : key_limit(row0, prefix, Lk);
@@ -619,11 +582,7 @@ __device__ __forceinline__ void dq_rows(const bf16* q, const bf16* k, const bf16
         u32 next = tiles + (tile0 / STAGE_ROWS % 2 ^ 1) * 2 * TILE_BYTES;
         copies_wait_all();
         __syncthreads();
-        if (tile0 + STAGE_ROWS < block_keys) {
-            load_tile(next, k, kv_row, tile0 + STAGE_ROWS, block_keys);
-            load_tile(next + TILE_BYTES, v, kv_row, tile0 + STAGE_ROWS, block_keys);
-            copies_commit();
-        }
+        if (tile0 + STAGE_ROWS < block_keys) load_keys(next, k, v, kv_row, tile0 + STAGE_ROWS, block_keys);
 #define STEP(WIDTH, CHECKED) dq_step<M, WIDTH, CHECKED>(acc, qf, dof, lse2, deltas, stage, stage + TILE_BYTES, r, row0, tile0 + r, mask, Lk, prefix, scale2)
 #pragma unroll 1
         for (int r = 0; r < STAGE_ROWS && tile0 + r < end; r += 16 * DQ_WIDTH) {
@@ -634,21 +593,34 @@ __device__ __forceinline__ void dq_rows(const bf16* q, const bf16* k, const bf16
 #undef STEP
     }
     float scales[2] = {scale, scale};
-#pragma unroll
-    for (int m = 0; m < M; m++) store_rows(dq, q_row, row0 + m * 16, Lq, acc[m], scales);
+    UNROLL for (int m = 0; m < M; m++) store_rows(dq, q_row, row0 + m * 16, Lq, acc[m], scales);
+}
+
+template <bool WITH_O>
+__device__ __forceinline__ void dq_block(const bf16* q, const bf16* k, const bf16* v, const bf16* o, const bf16* d_o, const float* lse, float* delta, const u32* mask, bf16* dq,
+                                         int H, int Lq, int Lk, i64 q_batch, i64 q_row, i64 kv_batch, i64 kv_row, int prefix, float scale) {
+    int h = blockIdx.y, b = blockIdx.z;
+    int block_row = blockIdx.x * (64 * DQ_TILES), row0 = block_row + warp_index() * (16 * DQ_TILES);
+    int block_keys = key_limit(min(block_row + 64 * DQ_TILES, Lq) - 1, prefix, Lk);
+    i64 q_at = b * q_batch + h * D, kv_at = b * kv_batch + h * D, o_at = ((i64)b * Lq * H + h) * D, row_at = ((i64)b * H + h) * Lq;
+    if (mask) mask += (i64)b * Lk;
+    if (DQ_TILES == 1 || row0 + 16 < Lq)
+        dq_rows<DQ_TILES, WITH_O>(q + q_at, k + kv_at, v + kv_at, o + o_at, d_o + o_at, lse + row_at, delta + row_at, mask, dq + q_at,
+                                  row0, block_keys, Lq, Lk, q_row, kv_row, (i64)H * D, prefix, scale);
+    else
+        dq_rows<1, WITH_O>(q + q_at, k + kv_at, v + kv_at, o + o_at, d_o + o_at, lse + row_at, delta + row_at, mask, dq + q_at,
+                           row0, block_keys, Lq, Lk, q_row, kv_row, (i64)H * D, prefix, scale);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, DQ_BLOCKS)
 attention_bwd_dq(const bf16* q, const bf16* k, const bf16* v, const bf16* d_o, const float* lse, const float* delta, const u32* mask, bf16* dq,
                  int H, int Lq, int Lk, i64 q_batch, i64 q_row, i64 kv_batch, i64 kv_row, int prefix, float scale) {
-    int h = blockIdx.y, b = blockIdx.z;
-    int block_row = blockIdx.x * (64 * DQ_TILES), row0 = block_row + warp_index() * (16 * DQ_TILES);
-    int block_keys = key_limit(min(block_row + 64 * DQ_TILES, Lq) - 1, prefix, Lk);
-    i64 q_at = b * q_batch + h * D, kv_at = b * kv_batch + h * D, row_at = ((i64)b * H + h) * Lq;
-    d_o += ((i64)b * Lq * H + h) * D;
-    if (mask) mask += (i64)b * Lk;
-    if (DQ_TILES == 1 || row0 + 16 < Lq)
-        dq_rows<DQ_TILES>(q + q_at, k + kv_at, v + kv_at, d_o, lse + row_at, delta + row_at, mask, dq + q_at, row0, block_keys, Lq, Lk, q_row, kv_row, (i64)H * D, prefix, scale);
-    else
-        dq_rows<1>(q + q_at, k + kv_at, v + kv_at, d_o, lse + row_at, delta + row_at, mask, dq + q_at, row0, block_keys, Lq, Lk, q_row, kv_row, (i64)H * D, prefix, scale);
+    dq_block<false>(q, k, v, d_o, d_o, lse, (float*)delta, mask, dq, H, Lq, Lk, q_batch, q_row, kv_batch, kv_row, prefix, scale);
+}
+
+// attention_delta and attention_bwd_dq in one: writes delta, to be launched before attention_bwd_dkdv.
+extern "C" __global__ void __launch_bounds__(THREADS, DQ_BLOCKS)
+attention_bwd_dq_delta(const bf16* q, const bf16* k, const bf16* v, const bf16* o, const bf16* d_o, const float* lse, float* delta, const u32* mask, bf16* dq,
+                       int H, int Lq, int Lk, i64 q_batch, i64 q_row, i64 kv_batch, i64 kv_row, int prefix, float scale) {
+    dq_block<true>(q, k, v, o, d_o, lse, delta, mask, dq, H, Lq, Lk, q_batch, q_row, kv_batch, kv_row, prefix, scale);
 }
