@@ -84,7 +84,7 @@ impl Epilogue {
     }
 }
 
-/// `c[m×n] = a[m×k]·b[k×n] (+ c if acc)`, all row-major.
+/// `c[m×n] = a[m×k]·b[k×n] (+ add)`, all row-major.
 pub(crate) struct Gemm {
     pub m: usize,
     pub n: usize,
@@ -92,7 +92,8 @@ pub(crate) struct Gemm {
     pub a: Mat,
     pub b: Mat,
     pub c: Mat,
-    pub acc: bool,
+    /// Address of a matrix laid out like `c` that is added to the product: `c` itself to accumulate, or a residual.
+    pub add: Option<u64>,
     pub epilogue: Epilogue,
 }
 
@@ -104,7 +105,9 @@ struct Key {
     input: DType,
     output: DType,
     epilogue: u32,
-    acc: bool,
+    add: bool,
+    /// Power of two that all addresses are multiples of.
+    alignment: u32,
 }
 
 impl Key {
@@ -196,7 +199,7 @@ impl Plan {
         if aux != 0 {
             set(self.desc, Attr::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux)?;
         }
-        let (one, beta) = (1.0_f32, if g.acc { 1.0_f32 } else { 0.0 });
+        let (one, beta) = (1.0_f32, if g.add.is_some() { 1.0_f32 } else { 0.0 });
         blas!(cublasLtMatmul(
             blas.handle,
             self.desc,
@@ -206,7 +209,7 @@ impl Plan {
             g.a.ptr as *const c_void,
             self.b,
             std::ptr::from_ref(&beta).cast(),
-            g.c.ptr as *const c_void,
+            g.add.unwrap_or(g.c.ptr) as *const c_void,
             self.c,
             g.c.ptr as *mut c_void,
             self.c,
@@ -217,12 +220,20 @@ impl Plan {
         ))
     }
 
-    fn candidates(&self, blas: &Blas) -> Result<Vec<lt::cublasLtMatmulAlgo_t>> {
+    fn candidates(&self, blas: &Blas, alignment: u32) -> Result<Vec<lt::cublasLtMatmulAlgo_t>> {
         let mut pref = std::ptr::null_mut();
         blas!(cublasLtMatmulPreferenceCreate(&mut pref))?;
-        let attr = lt::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
-        let size = WORKSPACE;
+        use lt::cublasLtMatmulPreferenceAttributes_t as Pref;
+        let (attr, size) = (Pref::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, WORKSPACE);
         blas!(cublasLtMatmulPreferenceSetAttribute(pref, attr, std::ptr::from_ref(&size).cast(), 8))?;
+        for attr in [
+            Pref::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+            Pref::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+            Pref::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+            Pref::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+        ] {
+            blas!(cublasLtMatmulPreferenceSetAttribute(pref, attr, std::ptr::from_ref(&alignment).cast(), 4))?;
+        }
         let none = lt::cublasLtMatmulHeuristicResult_t {
             algo: lt::cublasLtMatmulAlgo_t { data: [0; 8] },
             workspaceSize: 0,
@@ -297,13 +308,13 @@ impl Blas {
             plan.algo.data = data;
             return Ok(Some(plan));
         }
-        let candidates = plan.candidates(self)?;
+        let candidates = plan.candidates(self, key.alignment)?;
         let Some(&first) = candidates.first() else { return Ok(None) };
         plan.algo = first;
         if cuda.is_capturing() {
             return Ok(Some(plan)); // nothing can be timed now; a run before the capture would have tuned it
         }
-        // Time on scratch outputs: with `acc` a repeated run would change the caller's data.
+        // Time on scratch outputs: where the product is added to `c`, a repeated run would change the caller's data.
         let out = cuda.alloc(g.m * g.c.stride * g.c.dtype.size())?;
         let vector = cuda.alloc(g.m.max(g.n) * 4)?;
         let aux = match g.epilogue {
@@ -356,7 +367,8 @@ impl Cuda {
             input: g.a.dtype,
             output: g.c.dtype,
             epilogue: g.epilogue.code() as u32,
-            acc: g.acc,
+            add: g.add.is_some(),
+            alignment: 1 << (g.a.ptr | g.b.ptr | g.c.ptr | g.add.unwrap_or(0)).trailing_zeros().min(8),
         };
         let mut plans = lock(&blas.plans);
         if !plans.contains_key(&key) {

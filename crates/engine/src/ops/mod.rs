@@ -4,6 +4,7 @@
 //! and the `.cu` file holds the kernels.
 
 pub mod elementwise;
+pub mod linear;
 pub mod norm;
 
 use crate::cases::{Case, Size};
@@ -14,6 +15,7 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
     let mut all: Vec<(&'static Source, &'static [u32])> = Vec::new();
     all.push((&crate::rng::SOURCE, &[0]));
     all.push((&elementwise::SOURCE, &[0]));
+    all.push((&linear::SOURCE, &[0]));
     all.push((&norm::SOURCE, &[0]));
     all
 }
@@ -22,6 +24,7 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
 pub(crate) fn cases(size: Size) -> Vec<Case> {
     let mut all = Vec::new();
     all.extend(elementwise::cases(size));
+    all.extend(linear::cases(size));
     all.extend(norm::cases(size));
     all
 }

@@ -13,7 +13,7 @@
 // Launch. Every kernel but attention_delta has 128 threads (4 warps); a warp owns TILES x 16 rows of the output.
 //   kernel               grid                              dynamic shared memory (bytes)
 //   attention_fwd        (ceil(Lq / R), H, B)              512 * D            R = 128 for D <= 64, else 64
-//   attention_bwd_dkdv   (ceil(Lk / 64), H, B)             512 * D + 1024
+//   attention_bwd_dkdv   (ceil(Lk / R), H, B)              512 * D + 1024     R = 64
 //   attention_bwd_dq     (ceil(Lq / R), H, B)              512 * D            R = 128 for D <= 64, else 64
 //   attention_bwd_dq_delta                                 as attention_bwd_dq
 //   attention_delta      (ceil(Lq * H / 64), B, 1)         0                  256 threads
@@ -55,7 +55,7 @@ constexpr int TILE_BYTES = STAGE_ROWS * ROW_BYTES;
 #define FWD_BLOCKS (HEAD_DIM == 32 ? 4 : HEAD_DIM == 96 ? 4 : 3)
 #endif
 #ifndef DQ_BLOCKS
-#define DQ_BLOCKS (HEAD_DIM == 32 ? 4 : 2)
+#define DQ_BLOCKS (HEAD_DIM == 32 ? 3 : 2)
 #endif
 #ifndef DKDV_BLOCKS
 #define DKDV_BLOCKS (HEAD_DIM == 32 ? 4 : HEAD_DIM == 64 ? 3 : 2)
@@ -66,6 +66,8 @@ constexpr float LN2 = 0.6931471805599453f;
 constexpr u32 ALL_LANES = 0xffffffffu;
 #define UNROLL _Pragma("unroll")
 #define NEG_INF (__int_as_float((int)0xff800000u))
+
+static_assert(FWD_WIDTH <= 2 && DQ_WIDTH <= 2 && DKDV_WIDTH <= 2, "mask bits and the narrow last piece rely on it");
 
 extern __shared__ u8 smem[];
 
@@ -246,11 +248,20 @@ __device__ __forceinline__ int key_limit(int i, int prefix, int Lk) { return i <
 // Key j is seen by queries i >= first_query(j).
 __device__ __forceinline__ int first_query(int j, int prefix) { return j < prefix ? 0 : prefix; }
 
-// Bit c: the mask allows key key0 + c.
+// Bit c: the mask allows key key0 + c. A collective of the warp.
 __device__ __forceinline__ u32 mask_bits(const u32* mask, int key0, int Lk) {
     if (!mask) return ALL_LANES;
     int key = key0 + threadIdx.x % 32;
     return __ballot_sync(ALL_LANES, key < Lk && mask[key] != 0);
+}
+
+// Stops the compiler from computing what depends on x before the loop and then holding it in registers throughout.
+__device__ __forceinline__ void keep_in_loop(int& x) { asm volatile("" : "+r"(x)); }
+
+// What is left of such bits for a query that sees only the first `count` of the keys; bit 0 then is column 2t.
+__device__ __forceinline__ u32 row_bits(u32 bits, int count) {
+    if (count < 32) bits &= count > 0 ? (1u << count) - 1u : 0u;
+    return bits >> (threadIdx.x % 4 * 2);
 }
 
 // ---- forward --------------------------------------------------------------------------------
@@ -262,8 +273,9 @@ constexpr float MAX_LAG = 8.f;
 template <int M, int W, bool CHECKED>
 __device__ __forceinline__ void fwd_step(float (&o)[M][D_TILES][4], float (&top)[M][2], float (&sum)[M][2], const u32 (&q)[M][K_STEPS][4],
                                          u32 k_tile, u32 v_tile, int tile_row, int row0, int key0, const u32* mask, int Lk, int prefix, float scale2) {
-    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    int g = threadIdx.x % 32 / 4;
     u32 bits = CHECKED ? mask_bits(mask, key0, Lk) : ALL_LANES;
+    if (CHECKED) keep_in_loop(row0);
     float s[M][2 * W][4];  // scores, then weights [16M, 16W]
     clear(s);
     mma_by_rows<M, W>(s, q, k_tile, tile_row);
@@ -272,13 +284,12 @@ __device__ __forceinline__ void fwd_step(float (&o)[M][D_TILES][4], float (&top)
     bool grew = false;
     UNROLL for (int m = 0; m < M; m++)
         UNROLL for (int half = 0; half < 2; half++) {
-            int limit = CHECKED ? key_limit(row0 + m * 16 + half * 8 + g, prefix, Lk) : 0;
+            u32 allowed = CHECKED ? row_bits(bits, key_limit(row0 + m * 16 + half * 8 + g, prefix, Lk) - key0) : 0;
             float p = NEG_INF;
             UNROLL for (int n = 0; n < 2 * W; n++)
                 UNROLL for (int e = 0; e < 2; e++) {
                     float& x = s[m][n][half * 2 + e];
-                    int column = n * 8 + t * 2 + e;
-                    if (CHECKED && !((bits >> column & 1) && key0 + column < limit)) x = NEG_INF;
+                    if (CHECKED && !(allowed >> (n * 8 + e) & 1)) x = NEG_INF;
                     p = fmaxf(p, x);
                 }
             peak[m][half] = p * scale2;
@@ -331,24 +342,23 @@ __device__ __forceinline__ void fwd_rows(const bf16* q, const bf16* k, const bf1
 
     // keys below `safe` need no check, keys from `end` on are for none of the rows
     int end = row0 < Lq ? key_limit(min(row0 + 16 * M, Lq) - 1, prefix, Lk) : 0;
-    int safe = mask ? 0 : key_limit(row0, prefix, Lk);
+    int safe = mask ? 0 : min(key_limit(row0, prefix, Lk), end);
     float scale2 = scale * LOG2E;
+#define STEP(WIDTH, CHECKED) fwd_step<M, WIDTH, CHECKED>(acc, top, sum, qf, stage, stage + TILE_BYTES, key % STAGE_ROWS, row0, key, mask, Lk, prefix, scale2)
 #pragma unroll 1
-    for (int tile0 = 0; tile0 < block_keys; tile0 += STAGE_ROWS) {
-        u32 stage = tiles + (tile0 / STAGE_ROWS % 2) * 2 * TILE_BYTES;
-        u32 next = tiles + (tile0 / STAGE_ROWS % 2 ^ 1) * 2 * TILE_BYTES;
-        copies_wait_all();
-        __syncthreads();  // this tile is complete, and every warp is done with the one before
-        if (tile0 + STAGE_ROWS < block_keys) load_keys(next, k, v, kv_row, tile0 + STAGE_ROWS, block_keys);
-#define STEP(WIDTH, CHECKED) fwd_step<M, WIDTH, CHECKED>(acc, top, sum, qf, stage, stage + TILE_BYTES, r, row0, tile0 + r, mask, Lk, prefix, scale2)
-#pragma unroll 1
-        for (int r = 0; r < STAGE_ROWS && tile0 + r < end; r += 16 * FWD_WIDTH) {
-            if (tile0 + r + 16 * FWD_WIDTH <= safe) STEP(FWD_WIDTH, false);
-            else if (tile0 + r + 16 < end) STEP(FWD_WIDTH, true);
-            else STEP(1, true);
+    for (int key = 0; key < block_keys; key += 16 * FWD_WIDTH) {
+        u32 stage = tiles + (key / STAGE_ROWS % 2) * 2 * TILE_BYTES;
+        if (key % STAGE_ROWS == 0) {
+            copies_wait_all();
+            __syncthreads();  // this tile is complete, and every warp is done with the one before
+            int next = key + STAGE_ROWS;
+            if (next < block_keys) load_keys(tiles + (next / STAGE_ROWS % 2) * 2 * TILE_BYTES, k, v, kv_row, next, block_keys);
         }
-#undef STEP
+        if (key + 16 * FWD_WIDTH <= safe) STEP(FWD_WIDTH, false);
+        else if (FWD_WIDTH > 1 && key + 16 < end) STEP(FWD_WIDTH, true);
+        else if (key < end) STEP(1, true);
     }
+#undef STEP
 
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     UNROLL for (int m = 0; m < M; m++) {
@@ -453,7 +463,7 @@ template <int M>
 __device__ __forceinline__ void dkdv_rows(const bf16* q, const bf16* k, const bf16* v, const bf16* d_o, const float* lse, const float* delta, const u32* mask,
                                           bf16* dk, bf16* dv, int key0, int block_begin, int Lq, int Lk, i64 q_row, i64 kv_row, i64 o_row, int prefix, float scale) {
     u32 stages = smem_address(smem);  // two
-    load_queries(stages, q, d_o, lse, delta, block_begin, Lq, q_row, o_row);
+    load_queries(stages + (block_begin / STAGE_ROWS % 2) * DKDV_STAGE, q, d_o, lse, delta, block_begin, Lq, q_row, o_row);
 
     u32 kf[M][K_STEPS][4], vf[M][K_STEPS][4];  // [16M, D]
     load_fragments<M>(kf, k, kv_row, key0, Lk);
@@ -463,29 +473,25 @@ __device__ __forceinline__ void dkdv_rows(const bf16* q, const bf16* k, const bf
     clear(dv_acc);
 
     // queries before `begin` see none of the keys, from `safe` on they see all of them
-    int begin = first_query(key0, prefix), safe = first_query(key0 + 16 * M - 1, prefix);
-    int end = key0 < Lk ? Lq : 0;
+    int begin = key0 < Lk ? first_query(key0, prefix) : Lq + 16 * DKDV_WIDTH, safe = first_query(key0 + 16 * M - 1, prefix);
     float scale2 = scale * LOG2E;
-    int parity = 0;
+#define STEP(WIDTH, CHECKED) dkdv_step<M, WIDTH, CHECKED>(dk_acc, dv_acc, kf, vf, stages + stage, rows, i % STAGE_ROWS, key0, i, prefix, scale2)
 #pragma unroll 1
-    for (int tile0 = block_begin; tile0 < Lq; tile0 += STAGE_ROWS, parity ^= 1) {
-        u32 stage = stages + parity * DKDV_STAGE;
-        copies_wait_all();
-        __syncthreads();  // this stage is complete, and every warp is done with the one before
-        if (tile0 + STAGE_ROWS < Lq)
-            load_queries(stages + (parity ^ 1) * DKDV_STAGE, q, d_o, lse, delta, tile0 + STAGE_ROWS, Lq, q_row, o_row);
-        const float* rows = (const float*)(smem + parity * DKDV_STAGE + 2 * TILE_BYTES);
-#define STEP(WIDTH, CHECKED) dkdv_step<M, WIDTH, CHECKED>(dk_acc, dv_acc, kf, vf, stage, rows, r, key0, tile0 + r, prefix, scale2)
-#pragma unroll 1
-        for (int r = 0; r < STAGE_ROWS && tile0 + r < end; r += 16 * DKDV_WIDTH) {
-            if (tile0 + r + 16 * DKDV_WIDTH <= begin) continue;
-            bool narrow = DKDV_WIDTH > 1 && tile0 + r + 16 >= end;
-            if (narrow) STEP(1, true);
-            else if (tile0 + r >= safe) STEP(DKDV_WIDTH, false);
-            else STEP(DKDV_WIDTH, true);
+    for (int i = block_begin; i < Lq; i += 16 * DKDV_WIDTH) {
+        int stage = (i / STAGE_ROWS % 2) * DKDV_STAGE;
+        if (i % STAGE_ROWS == 0) {
+            copies_wait_all();
+            __syncthreads();  // this stage is complete, and every warp is done with the one before
+            int next = i + STAGE_ROWS;
+            if (next < Lq) load_queries(stages + (next / STAGE_ROWS % 2) * DKDV_STAGE, q, d_o, lse, delta, next, Lq, q_row, o_row);
         }
-#undef STEP
+        const float* rows = (const float*)(smem + stage + 2 * TILE_BYTES);
+        if (i + 16 * DKDV_WIDTH <= begin) continue;
+        if (DKDV_WIDTH > 1 && i + 16 >= Lq) STEP(1, true);
+        else if (i >= safe) STEP(DKDV_WIDTH, false);
+        else STEP(DKDV_WIDTH, true);
     }
+#undef STEP
 
     int g = threadIdx.x % 32 / 4;
     UNROLL for (int m = 0; m < M; m++) {
@@ -511,16 +517,21 @@ attention_bwd_dkdv(const bf16* q, const bf16* k, const bf16* v, const bf16* d_o,
     q += b * q_batch + h * D;
     d_o += ((i64)b * Lq * H + h) * D;
     if (mask) mask += (i64)b * Lk;
-    dkdv_rows<DKDV_TILES>(q, k + kv_at, v + kv_at, d_o, lse + row_at, delta + row_at, mask, dk + kv_at, dv + kv_at,
-                          key0, block_begin, Lq, Lk, q_row, kv_row, (i64)H * D, prefix, scale);
+    if (DKDV_TILES == 1 || key0 + 16 < Lk)
+        dkdv_rows<DKDV_TILES>(q, k + kv_at, v + kv_at, d_o, lse + row_at, delta + row_at, mask, dk + kv_at, dv + kv_at,
+                              key0, block_begin, Lq, Lk, q_row, kv_row, (i64)H * D, prefix, scale);
+    else
+        dkdv_rows<1>(q, k + kv_at, v + kv_at, d_o, lse + row_at, delta + row_at, mask, dk + kv_at, dv + kv_at,
+                     key0, block_begin, Lq, Lk, q_row, kv_row, (i64)H * D, prefix, scale);
 }
 
 // Keys key0 .. key0 + 16W, at row `tile_row` of the shared tiles; the rows are queries.
 template <int M, int W, bool CHECKED>
 __device__ __forceinline__ void dq_step(float (&dq)[M][D_TILES][4], const u32 (&q)[M][K_STEPS][4], const u32 (&d_o)[M][K_STEPS][4], const float (&lse2)[M][2], const float (&delta)[M][2],
                                         u32 k_tile, u32 v_tile, int tile_row, int row0, int key0, const u32* mask, int Lk, int prefix, float scale2) {
-    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    int g = threadIdx.x % 32 / 4;
     u32 bits = CHECKED ? mask_bits(mask, key0, Lk) : ALL_LANES;
+    if (CHECKED) keep_in_loop(row0);
     float s[M][2 * W][4], dp[M][2 * W][4];  // S, dP then dS: [16M queries, 16W keys]
     clear(s);
     mma_by_rows<M, W>(s, q, k_tile, tile_row);
@@ -528,12 +539,11 @@ __device__ __forceinline__ void dq_step(float (&dq)[M][D_TILES][4], const u32 (&
     mma_by_rows<M, W>(dp, d_o, v_tile, tile_row);
     UNROLL for (int m = 0; m < M; m++)
         UNROLL for (int half = 0; half < 2; half++) {
-            int limit = CHECKED ? key_limit(row0 + m * 16 + half * 8 + g, prefix, Lk) : 0;
+            u32 allowed = CHECKED ? row_bits(bits, key_limit(row0 + m * 16 + half * 8 + g, prefix, Lk) - key0) : 0;
             UNROLL for (int n = 0; n < 2 * W; n++)
                 UNROLL for (int e = 0; e < 2; e++) {
-                    int column = n * 8 + t * 2 + e;
                     float p = exp2_fast(s[m][n][half * 2 + e] * scale2 - lse2[m][half]);
-                    if (CHECKED && !((bits >> column & 1) && key0 + column < limit)) p = 0.f;
+                    if (CHECKED && !(allowed >> (n * 8 + e) & 1)) p = 0.f;
                     float& x = dp[m][n][half * 2 + e];
                     x = p * (x - delta[m][half]);
                 }
@@ -574,24 +584,23 @@ __device__ __forceinline__ void dq_rows(const bf16* q, const bf16* k, const bf16
     if (WITH_O) load_fragments<M>(qf, q, q_row, row0, Lq);
 
     int end = row0 < Lq ? key_limit(min(row0 + 16 * M, Lq) - 1, prefix, Lk) : 0;
-    int safe = mask ? 0 : key_limit(row0, prefix, Lk);
+    int safe = mask ? 0 : min(key_limit(row0, prefix, Lk), end);
     float scale2 = scale * LOG2E;
+#define STEP(WIDTH, CHECKED) dq_step<M, WIDTH, CHECKED>(acc, qf, dof, lse2, deltas, stage, stage + TILE_BYTES, key % STAGE_ROWS, row0, key, mask, Lk, prefix, scale2)
 #pragma unroll 1
-    for (int tile0 = 0; tile0 < block_keys; tile0 += STAGE_ROWS) {
-        u32 stage = tiles + (tile0 / STAGE_ROWS % 2) * 2 * TILE_BYTES;
-        u32 next = tiles + (tile0 / STAGE_ROWS % 2 ^ 1) * 2 * TILE_BYTES;
-        copies_wait_all();
-        __syncthreads();
-        if (tile0 + STAGE_ROWS < block_keys) load_keys(next, k, v, kv_row, tile0 + STAGE_ROWS, block_keys);
-#define STEP(WIDTH, CHECKED) dq_step<M, WIDTH, CHECKED>(acc, qf, dof, lse2, deltas, stage, stage + TILE_BYTES, r, row0, tile0 + r, mask, Lk, prefix, scale2)
-#pragma unroll 1
-        for (int r = 0; r < STAGE_ROWS && tile0 + r < end; r += 16 * DQ_WIDTH) {
-            if (tile0 + r + 16 * DQ_WIDTH <= safe) STEP(DQ_WIDTH, false);
-            else if (DQ_WIDTH == 1 || tile0 + r + 16 < end) STEP(DQ_WIDTH, true);
-            else STEP(1, true);
+    for (int key = 0; key < block_keys; key += 16 * DQ_WIDTH) {
+        u32 stage = tiles + (key / STAGE_ROWS % 2) * 2 * TILE_BYTES;
+        if (key % STAGE_ROWS == 0) {
+            copies_wait_all();
+            __syncthreads();  // this tile is complete, and every warp is done with the one before
+            int next = key + STAGE_ROWS;
+            if (next < block_keys) load_keys(tiles + (next / STAGE_ROWS % 2) * 2 * TILE_BYTES, k, v, kv_row, next, block_keys);
         }
-#undef STEP
+        if (key + 16 * DQ_WIDTH <= safe) STEP(DQ_WIDTH, false);
+        else if (DQ_WIDTH > 1 && key + 16 < end) STEP(DQ_WIDTH, true);
+        else if (key < end) STEP(1, true);
     }
+#undef STEP
     float scales[2] = {scale, scale};
     UNROLL for (int m = 0; m < M; m++) store_rows(dq, q_row, row0 + m * 16, Lq, acc[m], scales);
 }

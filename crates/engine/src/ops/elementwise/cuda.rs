@@ -76,6 +76,11 @@ pub(super) fn sum_spread(c: &Cuda, dy: &Tensor, dst: &Dst, how: Spread) -> Resul
     c.launch(&SOURCE, 0, name, grid, 128, 0, args![&part, &dst.tensor, bands, inner, dst.acc])
 }
 
+/// Sums over the rows of `d`, seen as (rows, width).
+pub(crate) fn column_sums(c: &Cuda, d: &Tensor, width: usize, dst: &Dst) -> Result<()> {
+    sum_spread(c, d, dst, Spread { outer: d.len() / width, mid: 1, inner: width, per_example: false })
+}
+
 pub(super) fn mean(c: &Cuda, x: &Tensor) -> Result<Tensor> {
     let blocks = x.len().div_ceil(BLOCK * PER_THREAD).min(1024);
     let part = Tensor::cuda(c, &[blocks], DType::F32)?;

@@ -3,7 +3,7 @@
 mod cpu;
 mod cuda;
 
-pub(crate) use cuda::{add_into as add_into_cuda, cast as cast_cuda};
+pub(crate) use cuda::{add_into as add_into_cuda, cast as cast_cuda, column_sums as column_sums_cuda};
 
 use crate::cases::{Case, Role, Size};
 use crate::cpu::pool::Buf;

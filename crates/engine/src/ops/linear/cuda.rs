@@ -1,0 +1,174 @@
+//! Linear layers on the GPU: cuBLASLt does the products and, where it can, what follows them.
+
+use super::{Affine, SOURCE};
+use crate::cpu::math::Act;
+use crate::cuda::{Cuda, Epilogue, Gemm, Mat, args, by_type};
+use crate::error::Result;
+use crate::ops::elementwise::{add_into_cuda, column_sums_cuda};
+use crate::tape::{Grads, Var};
+use crate::tensor::{DType, Tensor};
+
+fn code(act: Act) -> usize {
+    match act {
+        Act::GeluErf => 0,
+        Act::GeluTanh => 1,
+        Act::Silu => 2,
+    }
+}
+
+fn launch_act(c: &Cuda, name: &'static str, act: Act, pre: &Tensor, d: &Tensor, y: &Tensor) -> Result<()> {
+    let grid = (pre.len().div_ceil(256 * 8), 1, 1);
+    c.launch(&SOURCE, 0, name, grid, 256, 0, args![pre, d, y, pre.len() as i64, code(act)])
+}
+
+/// Whether cuBLASLt fuses this activation (the tanh form, in bf16, with aligned rows).
+fn fuses(act: Act, dtype: DType, width: usize) -> bool {
+    act == Act::GeluTanh && dtype == DType::Bf16 && width.is_multiple_of(8)
+}
+
+pub(super) fn forward(
+    c: &Cuda,
+    x: &Tensor,
+    layer: &Affine,
+    act: Option<Act>,
+    residual: Option<&Tensor>,
+    shape: &[usize],
+) -> Result<(Tensor, Option<Tensor>)> {
+    let (m, k, n, dtype) = (x.rows(), layer.inner(), layer.out(), x.dtype());
+    let w = layer.w.value_as(dtype)?;
+    let bias = layer.b.as_ref().map(|b| b.value_as(dtype)).transpose()?;
+    let y = Tensor::cuda(c, shape, dtype)?;
+    let add = residual.map(Tensor::ptr);
+    let product = |c_to: &Tensor, epilogue| Gemm { m, n, k, a: Mat::of(x), b: Mat::of(&w).t(), c: Mat::of(c_to), add, epilogue };
+    if let (Some(act), Some(b)) = (act, &bias)
+        && fuses(act, dtype, n)
+    {
+        let pre = Tensor::cuda(c, shape, dtype)?;
+        if c.try_gemm(&product(&y, Epilogue::BiasGelu { bias: b.ptr(), aux: pre.ptr() }))? {
+            return Ok((y, Some(pre)));
+        }
+    }
+    let done = match &bias {
+        Some(b) => c.try_gemm(&product(&y, Epilogue::Bias(b.ptr())))?,
+        None => false,
+    };
+    if !done {
+        c.gemm(&product(&y, Epilogue::None))?;
+        if let Some(b) = &bias {
+            let name = by_type!(dtype, "add_bias");
+            c.launch(&SOURCE, 0, name, (y.len().div_ceil(256), 1, 1), 256, 0, args![&y, b, y.len() as i64, n])?;
+        }
+    }
+    let Some(act) = act else { return Ok((y, None)) };
+    let h = Tensor::cuda(c, shape, dtype)?;
+    launch_act(c, by_type!(dtype, "act_forward"), act, &y, &y, &h)?;
+    Ok((h, Some(y)))
+}
+
+/// dy·act'(pre).
+pub(super) fn act_backward(c: &Cuda, act: Act, pre: &Tensor, dy: &Tensor) -> Result<Tensor> {
+    let d = Tensor::cuda(c, dy.shape(), dy.dtype())?;
+    launch_act(c, by_type!(dy.dtype(), "act_backward"), act, pre, dy, &d)?;
+    Ok(d)
+}
+
+/// dW = dᵀ·x and, if `with_bias`, db = column sums of d (fused into the same product where possible).
+pub(super) fn backward_weights(
+    c: &Cuda,
+    layer: &Affine,
+    x: &Tensor,
+    d: &Tensor,
+    with_bias: bool,
+    grads: &mut Grads,
+) -> Result<()> {
+    let (rows, inner, out) = (x.rows(), layer.inner(), layer.out());
+    let bias = match &layer.b {
+        Some(b) if with_bias => grads.dst_cuda(b, DType::F32)?,
+        _ => None,
+    };
+    let mut bias_done = bias.is_none();
+    if let Some(dw) = grads.dst_cuda(&layer.w, DType::F32)? {
+        let product = |epilogue| Gemm {
+            m: out,
+            n: inner,
+            k: rows,
+            a: Mat { ptr: d.ptr(), dtype: d.dtype(), stride: out, t: true },
+            b: Mat { ptr: x.ptr(), dtype: x.dtype(), stride: inner, t: false },
+            c: Mat::of(&dw.tensor),
+            add: dw.acc.then(|| dw.tensor.ptr()),
+            epilogue,
+        };
+        if let Some(db) = &bias {
+            // The library overwrites the sums: where there is something to add to, they go aside first.
+            let aside = if db.acc { Tensor::cuda(c, &[out], DType::F32)? } else { db.tensor.clone() };
+            bias_done = c.try_gemm(&product(Epilogue::SumOfA { sums: aside.ptr() }))?;
+            if bias_done && db.acc {
+                add_into_cuda(c, &db.tensor, &aside, true)?;
+            }
+            if !bias_done {
+                c.gemm(&product(Epilogue::None))?;
+            }
+        } else {
+            c.gemm(&product(Epilogue::None))?;
+        }
+    }
+    match bias {
+        Some(db) if !bias_done => column_sums_cuda(c, d, out, &db),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn backward_input(c: &Cuda, layer: &Affine, x: &Var, d: &Tensor, grads: &mut Grads) -> Result<()> {
+    let (rows, inner, out, dtype) = (x.value().rows(), layer.inner(), layer.out(), d.dtype());
+    let Some(dx) = grads.dst_cuda(x, dtype)? else { return Ok(()) };
+    let w = layer.w.value_as(dtype)?;
+    c.gemm(&Gemm {
+        m: rows,
+        n: inner,
+        k: out,
+        a: Mat { ptr: d.ptr(), dtype, stride: out, t: false },
+        b: Mat::of(&w),
+        c: Mat { ptr: dx.tensor.ptr(), dtype, stride: inner, t: false },
+        add: dx.acc.then(|| dx.tensor.ptr()),
+        epilogue: Epilogue::None,
+    })
+}
+
+/// Gradient of the first layer's pre-activation, and whether its bias gradient came with it.
+pub(super) fn backward_hidden(
+    c: &Cuda,
+    up: &Affine,
+    down: &Affine,
+    act: Act,
+    pre: &Tensor,
+    dy: &Tensor,
+    grads: &mut Grads,
+) -> Result<(Tensor, bool)> {
+    let (rows, mid, out, dtype) = (dy.rows(), down.inner(), down.out(), dy.dtype());
+    let w = down.w.value_as(dtype)?;
+    let d = Tensor::cuda(c, pre.shape(), dtype)?;
+    let product = |epilogue| Gemm {
+        m: rows,
+        n: mid,
+        k: out,
+        a: Mat { ptr: dy.ptr(), dtype, stride: out, t: false },
+        b: Mat::of(&w),
+        c: Mat { ptr: d.ptr(), dtype, stride: mid, t: false },
+        add: None,
+        epilogue,
+    };
+    if fuses(act, dtype, mid) {
+        let sums = Tensor::cuda(c, &[mid], dtype)?; // the library sums in f32 and stores in the product's type
+        if c.try_gemm(&product(Epilogue::GeluGrad { aux: pre.ptr(), bias_grad: sums.ptr() }))? {
+            if let Some(b) = &up.b
+                && let Some(db) = grads.dst_cuda(b, DType::F32)?
+            {
+                add_into_cuda(c, &db.tensor, &sums, db.acc)?;
+            }
+            return Ok((d, true));
+        }
+    }
+    c.gemm(&product(Epilogue::None))?;
+    launch_act(c, by_type!(dtype, "act_backward"), act, pre, &d, &d)?;
+    Ok((d, false))
+}

@@ -1,0 +1,268 @@
+//! `linear`: act(x·Wᵀ + b) (+ residual), and `mlp`: two of them as one op, whose backward fuses the activation's slope into
+//! the product. Weights have PyTorch's layout, (out, in).
+
+mod cpu;
+mod cuda;
+
+use crate::cases::{Case, Role, Size};
+use crate::cpu::math::Act;
+use crate::error::{Result, ensure};
+use crate::tape::{Backward, Grads, Tape, Var};
+use crate::tensor::Tensor;
+
+crate::cuda::source!("linear.cu");
+
+/// A weight and its bias.
+#[derive(Clone)]
+pub(crate) struct Affine {
+    w: Var, // (out, in)
+    b: Option<Var>,
+}
+
+impl Affine {
+    fn new(op: &'static str, width: usize, w: &Var, b: Option<&Var>) -> Result<Affine> {
+        let &[out, inner] = w.shape() else {
+            return Err(crate::Error::op(op, format!("a weight must be [out, in], it is {:?}", w.shape())));
+        };
+        ensure!(inner == width, op, "weight {:?} takes inputs of width {inner}, they have {width}", w.shape());
+        if let Some(b) = b {
+            ensure!(b.shape() == [out], op, "bias {:?} must be [{out}] for weight {:?}", b.shape(), w.shape());
+        }
+        Ok(Affine { w: w.clone(), b: b.cloned() })
+    }
+
+    fn out(&self) -> usize {
+        self.w.shape()[0]
+    }
+
+    fn inner(&self) -> usize {
+        self.w.shape()[1]
+    }
+}
+
+fn out_shape(x: &[usize], out: usize) -> Vec<usize> {
+    let mut s = x.to_vec();
+    match s.last_mut() {
+        Some(last) => *last = out,
+        None => s.push(out),
+    }
+    s
+}
+
+fn check_residual(op: &'static str, residual: Option<&Var>, shape: &[usize], x: &Var) -> Result<()> {
+    if let Some(r) = residual {
+        ensure!(r.shape() == shape, op, "residual {:?} must have the output's shape {shape:?}", r.shape());
+        ensure!(r.value().dtype() == x.value().dtype(), op, "residual and input differ in type");
+    }
+    Ok(())
+}
+
+fn inputs<'a>(base: &[&'a Var], optional: &[Option<&'a Var>]) -> Vec<&'a Var> {
+    base.iter().copied().chain(optional.iter().copied().flatten()).collect()
+}
+
+struct Linear {
+    x: Var,
+    layer: Affine,
+    act: Option<(Act, Tensor)>, // with the pre-activation
+    residual: Option<Var>,
+}
+
+/// act(x·wᵀ + b) for `x` \[…, in\], `w` \[out, in\], `b` \[out\]; or x·wᵀ + b + residual. Not both an activation and a residual.
+pub fn linear(
+    tape: &Tape,
+    x: &Var,
+    w: &Var,
+    b: Option<&Var>,
+    act: Option<Act>,
+    residual: Option<&Var>,
+) -> Result<Var> {
+    let layer = Affine::new("linear", x.value().width(), w, b)?;
+    let shape = out_shape(x.shape(), layer.out());
+    ensure!(act.is_none() || residual.is_none(), "linear", "a residual is added to a product without activation");
+    check_residual("linear", residual, &shape, x)?;
+    let r = residual.map(Var::value);
+    let (y, pre) = match x.value().cuda_device() {
+        Some(c) => cuda::forward(c, x.value(), &layer, act, r, &shape)?,
+        None => cpu::forward(x.value(), &layer, act, r, &shape),
+    };
+    let act = act.zip(pre);
+    Ok(tape.record(y, &inputs(&[x, w], &[b, residual]), || Linear {
+        x: x.clone(),
+        layer,
+        act,
+        residual: residual.cloned(),
+    }))
+}
+
+impl Backward for Linear {
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    fn backward(&self, dy: &Tensor, grads: &mut Grads) -> Result<()> {
+        if let Some(r) = &self.residual {
+            grads.give(r, dy.clone())?;
+        }
+        match dy.cuda_device() {
+            Some(c) => {
+                let d = match &self.act {
+                    Some((act, pre)) => cuda::act_backward(c, *act, pre, dy)?,
+                    None => dy.clone(),
+                };
+                cuda::backward_weights(c, &self.layer, self.x.value(), &d, true, grads)?;
+                cuda::backward_input(c, &self.layer, &self.x, &d, grads)
+            }
+            None => {
+                let d = match &self.act {
+                    Some((act, pre)) => cpu::act_backward(*act, pre, dy),
+                    None => dy.clone(),
+                };
+                cpu::backward_weights(&self.layer, self.x.value(), &d, grads)?;
+                cpu::backward_input(&self.layer, &self.x, &d, grads)
+            }
+        }
+    }
+}
+
+struct Mlp {
+    x: Var,
+    up: Affine,
+    down: Affine,
+    act: Act,
+    pre: Tensor,
+    hidden: Tensor,
+    residual: Option<Var>,
+}
+
+/// act(x·w1ᵀ + b1)·w2ᵀ + b2 (+ residual).
+pub fn mlp(
+    tape: &Tape,
+    x: &Var,
+    (w1, b1): (&Var, &Var),
+    act: Act,
+    (w2, b2): (&Var, &Var),
+    residual: Option<&Var>,
+) -> Result<Var> {
+    let up = Affine::new("mlp", x.value().width(), w1, Some(b1))?;
+    let down = Affine::new("mlp", up.out(), w2, Some(b2))?;
+    let (mid, shape) = (out_shape(x.shape(), up.out()), out_shape(x.shape(), down.out()));
+    check_residual("mlp", residual, &shape, x)?;
+    let r = residual.map(Var::value);
+    let (hidden, pre, y) = match x.value().cuda_device() {
+        Some(c) => {
+            let (h, pre) = cuda::forward(c, x.value(), &up, Some(act), None, &mid)?;
+            let (y, _) = cuda::forward(c, &h, &down, None, r, &shape)?;
+            (h, pre, y)
+        }
+        None => {
+            let (h, pre) = cpu::forward(x.value(), &up, Some(act), None, &mid);
+            let (y, _) = cpu::forward(&h, &down, None, r, &shape);
+            (h, pre, y)
+        }
+    };
+    let pre = pre.unwrap_or_else(|| hidden.clone());
+    Ok(tape.record(y, &inputs(&[x, w1, b1, w2, b2], &[residual]), || Mlp {
+        x: x.clone(),
+        up,
+        down,
+        act,
+        pre,
+        hidden,
+        residual: residual.cloned(),
+    }))
+}
+
+impl Backward for Mlp {
+    fn name(&self) -> &'static str {
+        "mlp"
+    }
+
+    fn backward(&self, dy: &Tensor, grads: &mut Grads) -> Result<()> {
+        if let Some(r) = &self.residual {
+            grads.give(r, dy.clone())?;
+        }
+        match dy.cuda_device() {
+            Some(c) => {
+                cuda::backward_weights(c, &self.down, &self.hidden, dy, true, grads)?;
+                let (d, has_bias_grad) = cuda::backward_hidden(c, &self.up, &self.down, self.act, &self.pre, dy, grads)?;
+                cuda::backward_weights(c, &self.up, self.x.value(), &d, !has_bias_grad, grads)?;
+                cuda::backward_input(c, &self.up, &self.x, &d, grads)
+            }
+            None => {
+                cpu::backward_weights(&self.down, &self.hidden, dy, grads)?;
+                let d = cpu::backward_hidden(&self.down, self.act, &self.pre, dy);
+                cpu::backward_weights(&self.up, self.x.value(), &d, grads)?;
+                cpu::backward_input(&self.up, &self.x, &d, grads)
+            }
+        }
+    }
+}
+
+pub(crate) fn cases(size: Size) -> Vec<Case> {
+    use Role::{Activation, Weight};
+    // rows, in, out
+    let dims: &[[usize; 3]] = match size {
+        Size::Tiny => &[[3, 4, 5], [1, 1, 1]],
+        Size::Full => {
+            &[[1, 1, 1], [3, 5, 7], [12, 256, 48], [65, 192, 576], [197, 768, 768], [33, 64, 10], [7, 27, 64], [128, 384, 1536]]
+        }
+    };
+    let mut out = Vec::new();
+    for &[m, k, n] in dims {
+        let l = format!("[{m}, {k}] → {n}");
+        let s = 1.0 / (k as f32).sqrt();
+        let base = move |label: String, act: Option<Act>| {
+            Case::new("linear", label, move |t, v| linear(t, &v[0], &v[1], Some(&v[2]), act, None))
+                .normal("x", Activation, &[m, k], 1.0)
+                .normal("w", Weight, &[n, k], s)
+                .normal("b", Weight, &[n], 1.0)
+        };
+        out.push(base(l.clone(), None));
+        for act in [Act::GeluErf, Act::GeluTanh, Act::Silu] {
+            out.push(base(format!("{l} {act:?}"), Some(act)));
+        }
+        out.extend([
+            Case::new("linear", format!("{l} no bias"), |t, v| linear(t, &v[0], &v[1], None, None, None))
+                .normal("x", Activation, &[m, k], 1.0)
+                .normal("w", Weight, &[n, k], s),
+            Case::new("linear", format!("{l} residual"), |t, v| linear(t, &v[0], &v[1], Some(&v[2]), None, Some(&v[3])))
+                .normal("x", Activation, &[m, k], 1.0)
+                .normal("w", Weight, &[n, k], s)
+                .normal("b", Weight, &[n], 1.0)
+                .normal("residual", Activation, &[m, n], 1.0),
+        ]);
+        for act in [Act::GeluErf, Act::GeluTanh] {
+            // The input is its own residual, as in a transformer block: two gradients meet.
+            out.push(
+                Case::new("mlp", format!("{l} {act:?}, residual"), move |t, v| {
+                    mlp(t, &v[0], (&v[1], &v[2]), act, (&v[3], &v[4]), Some(&v[0]))
+                })
+                .normal("x", Activation, &[m, k], 1.0)
+                .normal("w1", Weight, &[n, k], s)
+                .normal("b1", Weight, &[n], 1.0)
+                .normal("w2", Weight, &[k, n], 1.0 / (n as f32).sqrt())
+                .normal("b2", Weight, &[k], 1.0),
+            );
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Device;
+
+    #[test]
+    fn errors_name_the_shapes() {
+        let t = Tape::new();
+        let v = |s: &[usize]| t.constant(Tensor::zeros(&Device::Cpu, s, crate::DType::F32).unwrap());
+        let e = linear(&t, &v(&[2, 3]), &v(&[5, 4]), None, None, None).unwrap_err().to_string();
+        assert!(e.contains("[5, 4]") && e.contains("width 4, they have 3"), "{e}");
+        let e = linear(&t, &v(&[2, 4]), &v(&[5, 4]), Some(&v(&[4])), None, None).unwrap_err().to_string();
+        assert!(e.contains("[4] must be [5]"), "{e}");
+        let e = linear(&t, &v(&[2, 4]), &v(&[5, 4]), None, None, Some(&v(&[2, 4]))).unwrap_err().to_string();
+        assert!(e.contains("residual [2, 4]"), "{e}");
+    }
+}
