@@ -154,9 +154,9 @@ impl Params {
         self.grads = Some(g);
     }
 
-    /// The flat gradients for the optimizer: parameters that no op wrote to since the last call read as zero, and the next
+    /// Make the flat gradients ready for the optimizer: parameters that no op wrote to since the last call read as zero, and the next
     /// backward pass starts afresh.
-    pub(crate) fn finish_grads(&mut self) -> Result<&mut FlatGrads> {
+    pub(crate) fn finish_grads(&mut self) -> Result<()> {
         let Params { specs, grads, .. } = self;
         let Some(g) = grads else { return Err(Error::op("optimizer", "a backward pass is under way")) };
         for (s, touched) in specs.iter().zip(&mut g.touched) {
@@ -172,7 +172,12 @@ impl Params {
                 },
             }
         }
-        Ok(g)
+        Ok(())
+    }
+
+    /// The flat gradients.
+    pub(crate) fn finished_grads(&self) -> Result<&Tensor> {
+        self.grads.as_ref().map(|g| &g.data).ok_or_else(|| Error::op("optimizer", "a backward pass is under way"))
     }
 
     /// Overwrite a parameter.

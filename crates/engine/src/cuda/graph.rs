@@ -17,7 +17,7 @@ pub struct Graph {
 }
 
 impl Cuda {
-    pub(super) fn is_capturing(&self) -> bool {
+    pub(crate) fn is_capturing(&self) -> bool {
         !Arc::ptr_eq(&lock(&self.0.current), &self.0.main)
     }
 

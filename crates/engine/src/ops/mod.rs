@@ -14,6 +14,7 @@ use crate::cuda::Source;
 pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
     let mut all: Vec<(&'static Source, &'static [u32])> = Vec::new();
     all.push((&crate::rng::SOURCE, &[0]));
+    all.push((&crate::optim::SOURCE, &[0]));
     all.push((&elementwise::SOURCE, &[0]));
     all.push((&linear::SOURCE, &[0]));
     all.push((&norm::SOURCE, &[0]));
