@@ -23,8 +23,17 @@ pub enum Role {
     Activation,
     /// Has a gradient; f32 master copy.
     Weight,
-    /// No gradient.
+    /// No gradient; kept as it is.
     Data,
+    /// No gradient; only its type matters: it is the compute type (for ops without an activation as input).
+    Type,
+}
+
+impl Role {
+    /// Whether the op must yield a gradient for it.
+    pub fn has_grad(self) -> bool {
+        matches!(self, Role::Activation | Role::Weight)
+    }
 }
 
 /// One input, on the CPU.
@@ -81,6 +90,11 @@ impl Case {
         self
     }
 
+    /// Add an input whose only use is to tell the op the compute type.
+    pub fn compute_type(self, name: &'static str) -> Case {
+        self.normal(name, Role::Type, &[1], 1.0)
+    }
+
     /// Random u32 below `bound`.
     pub fn ids(self, name: &'static str, shape: &[usize], bound: u32) -> Case {
         let n: usize = shape.iter().product();
@@ -106,6 +120,7 @@ impl Case {
                 Role::Activation => tape.leaf(t.cast(dtype)?),
                 Role::Weight => tape.leaf(t),
                 Role::Data => tape.constant(t),
+                Role::Type => tape.constant(t.cast(dtype)?),
             });
         }
         let out = self.forward(&tape, &vars)?;

@@ -5,6 +5,7 @@
 
 pub mod elementwise;
 pub mod linear;
+pub mod noisy_input;
 pub mod norm;
 
 use crate::cases::{Case, Size};
@@ -17,6 +18,7 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
     all.push((&crate::optim::SOURCE, &[0]));
     all.push((&elementwise::SOURCE, &[0]));
     all.push((&linear::SOURCE, &[0]));
+    all.push((&noisy_input::SOURCE, &[0]));
     all.push((&norm::SOURCE, &[0]));
     all
 }
@@ -26,6 +28,7 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
     let mut all = Vec::new();
     all.extend(elementwise::cases(size));
     all.extend(linear::cases(size));
+    all.extend(noisy_input::cases(size));
     all.extend(norm::cases(size));
     all
 }

@@ -1,0 +1,66 @@
+//! Noisy one-hot input on the GPU, in bands of rows so that the vectors of a large vocabulary never all exist at once.
+
+use super::{Eps, NoisyTokens, SOURCE};
+use crate::cuda::{Cuda, Epilogue, Gemm, Mat, args, by_type};
+use crate::error::Result;
+use crate::ops::elementwise::column_sums_cuda;
+use crate::tape::{Grads, Var};
+use crate::tensor::{DType, Tensor};
+
+/// Elements of y_t that live at once: 256 MiB in bf16.
+const BAND: usize = 1 << 27;
+
+/// Write rows `first..first + rows` of y_t into `y`.
+pub(super) fn fill(c: &Cuda, from: &NoisyTokens, first: usize, rows: usize, y: &Tensor) -> Result<()> {
+    let (n, v) = (from.tokens.shape()[1], from.vocab);
+    let name = by_type!(y.dtype(), "noisy_rows");
+    let grid = ((rows * v.div_ceil(4)).div_ceil(256), 1, 1);
+    let (key, step, ids, given) = match &from.eps {
+        Eps::Drawn { noise, examples } => (noise.key().ptr(), noise.offset(), examples.ptr(), 0),
+        Eps::Given(e) => (0, 0, 0, e.ptr()),
+    };
+    let args = args![y, &from.tokens, &from.signal, &from.spread, given, key, step, ids, first, rows, n, v];
+    c.launch(&SOURCE, 0, name, grid, 256, 0, args)
+}
+
+fn band_rows(vocab: usize) -> usize {
+    (BAND / vocab.max(1)).max(1)
+}
+
+pub(super) fn forward(c: &Cuda, from: &NoisyTokens, w: &Var, b: &Var, dtype: DType, shape: &[usize]) -> Result<Tensor> {
+    let (rows, v, d) = (from.tokens.len(), from.vocab, w.shape()[0]);
+    let (w, b) = (w.value_as(dtype)?, b.value_as(dtype)?);
+    let out = Tensor::cuda(c, shape, dtype)?;
+    for first in (0..rows).step_by(band_rows(v)) {
+        let m = band_rows(v).min(rows - first);
+        let y = Tensor::cuda(c, &[m, v], dtype)?;
+        fill(c, from, first, m, &y)?;
+        let to = out.view(first * d, &[m, d]);
+        let product = |epilogue| Gemm { m, n: d, k: v, a: Mat::of(&y), b: Mat::of(&w).t(), c: Mat::of(&to), add: None, epilogue };
+        if !c.try_gemm(&product(Epilogue::Bias(b.ptr())))? {
+            c.gemm(&product(Epilogue::None))?;
+            let name = by_type!(dtype, "add_bias");
+            let args = args![&to, &b, (m * d) as i64, d];
+            c.launch(&crate::ops::linear::SOURCE, 0, name, ((m * d).div_ceil(256), 1, 1), 256, 0, args)?;
+        }
+    }
+    Ok(out)
+}
+
+pub(super) fn backward(c: &Cuda, from: &NoisyTokens, w: &Var, b: &Var, dy: &Tensor, grads: &mut Grads) -> Result<()> {
+    let (rows, v, d, dtype) = (from.tokens.len(), from.vocab, w.shape()[0], dy.dtype());
+    if let Some(db) = grads.dst_cuda(b, DType::F32)? {
+        column_sums_cuda(c, dy, d, &db)?;
+    }
+    let Some(dw) = grads.dst_cuda(w, DType::F32)? else { return Ok(()) };
+    for first in (0..rows).step_by(band_rows(v)) {
+        let k = band_rows(v).min(rows - first);
+        let y = Tensor::cuda(c, &[k, v], dtype)?;
+        fill(c, from, first, k, &y)?;
+        let d_band = dy.view(first * d, &[k, d]);
+        let add = (dw.acc || first > 0).then(|| dw.tensor.ptr());
+        let (a, b) = (Mat::of(&d_band).t(), Mat::of(&y));
+        c.gemm(&Gemm { m: d, n: v, k, a, b, c: Mat::of(&dw.tensor), add, epilogue: Epilogue::None })?;
+    }
+    Ok(())
+}
