@@ -24,7 +24,8 @@ fn norm(g: &[f32]) -> f32 {
 
 pub(super) fn step(opt: &mut AdamW, params: &mut Params, lr: f32) -> Result<()> {
     let config = opt.config;
-    let busy = || Error::op("optimizer", "the weights or their state are still in use by a tape; drop it before the step");
+    let busy =
+        || Error::op("optimizer", "the weights or their state are still in use by a tape; drop it before the step");
     let mut s = opt.state.to_vec()?;
     let groups: Vec<_> = params.ranges().iter().filter_map(|(g, r)| Some((opt.decay_of(*g)?, r.clone()))).collect();
     let grads = params.finished_grads()?.clone();

@@ -90,7 +90,11 @@ impl AdamW {
     pub fn new(params: &Params, config: AdamConfig) -> Result<AdamW> {
         let AdamConfig { beta1, beta2, eps, weight_decay, clip, ema } = config;
         ensure!((0.0..1.0).contains(&beta1) && (0.0..1.0).contains(&beta2), "adamw", "betas must lie in [0, 1)");
-        ensure!(eps > 0.0 && weight_decay >= 0.0 && clip >= 0.0, "adamw", "eps must be positive, decay and clip not negative");
+        ensure!(
+            eps > 0.0 && weight_decay >= 0.0 && clip >= 0.0,
+            "adamw",
+            "eps must be positive, decay and clip not negative"
+        );
         ensure!((0.0..1.0).contains(&ema), "adamw", "the EMA decay must lie in [0, 1), it is {ema}");
         let (device, n) = (params.device(), params.flat_len());
         let zeros = || Tensor::zeros(&device, &[n], DType::F32);
@@ -232,7 +236,10 @@ mod tests {
     #[test]
     fn clipping_bounds_the_global_norm() {
         let mut b = ParamsBuilder::default();
-        let ids = [b.add("a", &[3], Group::Decay, vec![0.0; 3]).unwrap(), b.add("b", &[1], Group::NoDecay, vec![0.0]).unwrap()];
+        let ids = [
+            b.add("a", &[3], Group::Decay, vec![0.0; 3]).unwrap(),
+            b.add("b", &[1], Group::NoDecay, vec![0.0]).unwrap(),
+        ];
         let mut p = b.build(&Device::Cpu, false).unwrap();
         let mut opt = AdamW::new(&p, AdamConfig { beta1: 0.0, clip: 3.0, ..AdamConfig::default() }).unwrap();
         for id in ids {

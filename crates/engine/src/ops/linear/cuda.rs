@@ -39,7 +39,8 @@ pub(super) fn forward(
     let bias = layer.b.as_ref().map(|b| b.value_as(dtype)).transpose()?;
     let y = Tensor::cuda(c, shape, dtype)?;
     let add = residual.map(Tensor::ptr);
-    let product = |c_to: &Tensor, epilogue| Gemm { m, n, k, a: Mat::of(x), b: Mat::of(&w).t(), c: Mat::of(c_to), add, epilogue };
+    let product =
+        |c_to: &Tensor, epilogue| Gemm { m, n, k, a: Mat::of(x), b: Mat::of(&w).t(), c: Mat::of(c_to), add, epilogue };
     if let (Some(act), Some(b)) = (act, &bias)
         && fuses(act, dtype, n)
     {

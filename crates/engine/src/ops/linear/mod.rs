@@ -69,14 +69,7 @@ struct Linear {
 }
 
 /// act(x·wᵀ + b) for `x` \[…, in\], `w` \[out, in\], `b` \[out\]; or x·wᵀ + b + residual. Not both an activation and a residual.
-pub fn linear(
-    tape: &Tape,
-    x: &Var,
-    w: &Var,
-    b: Option<&Var>,
-    act: Option<Act>,
-    residual: Option<&Var>,
-) -> Result<Var> {
+pub fn linear(tape: &Tape, x: &Var, w: &Var, b: Option<&Var>, act: Option<Act>, residual: Option<&Var>) -> Result<Var> {
     let layer = Affine::new("linear", x.value().width(), w, b)?;
     let shape = out_shape(x.shape(), layer.out());
     ensure!(act.is_none() || residual.is_none(), "linear", "a residual is added to a product without activation");
@@ -185,7 +178,8 @@ impl Backward for Mlp {
         match dy.cuda_device() {
             Some(c) => {
                 cuda::backward_weights(c, &self.down, &self.hidden, dy, true, grads)?;
-                let (d, has_bias_grad) = cuda::backward_hidden(c, &self.up, &self.down, self.act, &self.pre, dy, grads)?;
+                let (d, has_bias_grad) =
+                    cuda::backward_hidden(c, &self.up, &self.down, self.act, &self.pre, dy, grads)?;
                 cuda::backward_weights(c, &self.up, self.x.value(), &d, !has_bias_grad, grads)?;
                 cuda::backward_input(c, &self.up, &self.x, &d, grads)
             }
@@ -204,9 +198,16 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
     // rows, in, out
     let dims: &[[usize; 3]] = match size {
         Size::Tiny => &[[3, 4, 5], [1, 1, 1]],
-        Size::Full => {
-            &[[1, 1, 1], [3, 5, 7], [12, 256, 48], [65, 192, 576], [197, 768, 768], [33, 64, 10], [7, 27, 64], [128, 384, 1536]]
-        }
+        Size::Full => &[
+            [1, 1, 1],
+            [3, 5, 7],
+            [12, 256, 48],
+            [65, 192, 576],
+            [197, 768, 768],
+            [33, 64, 10],
+            [7, 27, 64],
+            [128, 384, 1536],
+        ],
     };
     let mut out = Vec::new();
     for &[m, k, n] in dims {
@@ -226,11 +227,13 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             Case::new("linear", format!("{l} no bias"), |t, v| linear(t, &v[0], &v[1], None, None, None))
                 .normal("x", Activation, &[m, k], 1.0)
                 .normal("w", Weight, &[n, k], s),
-            Case::new("linear", format!("{l} residual"), |t, v| linear(t, &v[0], &v[1], Some(&v[2]), None, Some(&v[3])))
-                .normal("x", Activation, &[m, k], 1.0)
-                .normal("w", Weight, &[n, k], s)
-                .normal("b", Weight, &[n], 1.0)
-                .normal("residual", Activation, &[m, n], 1.0),
+            Case::new("linear", format!("{l} residual"), |t, v| {
+                linear(t, &v[0], &v[1], Some(&v[2]), None, Some(&v[3]))
+            })
+            .normal("x", Activation, &[m, k], 1.0)
+            .normal("w", Weight, &[n, k], s)
+            .normal("b", Weight, &[n], 1.0)
+            .normal("residual", Activation, &[m, n], 1.0),
         ]);
         for act in [Act::GeluErf, Act::GeluTanh] {
             // The input is its own residual, as in a transformer block: two gradients meet.

@@ -36,7 +36,8 @@ pub(super) fn forward(c: &Cuda, from: &NoisyTokens, w: &Var, b: &Var, dtype: DTy
         let y = Tensor::cuda(c, &[m, v], dtype)?;
         fill(c, from, first, m, &y)?;
         let to = out.view(first * d, &[m, d]);
-        let product = |epilogue| Gemm { m, n: d, k: v, a: Mat::of(&y), b: Mat::of(&w).t(), c: Mat::of(&to), add: None, epilogue };
+        let product =
+            |epilogue| Gemm { m, n: d, k: v, a: Mat::of(&y), b: Mat::of(&w).t(), c: Mat::of(&to), add: None, epilogue };
         if !c.try_gemm(&product(Epilogue::Bias(b.ptr())))? {
             c.gemm(&product(Epilogue::None))?;
             let name = by_type!(dtype, "add_bias");

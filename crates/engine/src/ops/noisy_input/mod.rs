@@ -44,7 +44,10 @@ pub struct NoisyTokens {
 impl NoisyTokens {
     fn check(&self) -> Result<(usize, usize)> {
         let &[b, n] = self.tokens.shape() else {
-            return Err(crate::Error::op("noisy_input", format!("tokens must be [B, N], they are {:?}", self.tokens.shape())));
+            return Err(crate::Error::op(
+                "noisy_input",
+                format!("tokens must be [B, N], they are {:?}", self.tokens.shape()),
+            ));
         };
         let v = self.vocab;
         ensure!(self.tokens.dtype() == DType::U32, "noisy_input", "tokens must be u32");
@@ -58,7 +61,11 @@ impl NoisyTokens {
         match &self.eps {
             Eps::Drawn { examples, .. } => {
                 ensure!(examples.shape() == [b], "noisy_input", "example ids {:?} must be [{b}]", examples.shape());
-                ensure!(n * v.div_ceil(4) <= u32::MAX as usize, "noisy_input", "{n} tokens of {v} classes are too many");
+                ensure!(
+                    n * v.div_ceil(4) <= u32::MAX as usize,
+                    "noisy_input",
+                    "{n} tokens of {v} classes are too many"
+                );
             }
             Eps::Given(e) => {
                 ensure!(e.shape() == [b, n, v], "noisy_input", "eps {:?} must be [{b}, {n}, {v}]", e.shape());
@@ -67,7 +74,10 @@ impl NoisyTokens {
         if self.tokens.cuda_device().is_none()
             && let Some((i, t)) = self.tokens.u32s().iter().enumerate().find(|(_, t)| **t as usize >= v)
         {
-            return Err(crate::Error::op("noisy_input", format!("token {t} at position {i} is not below the vocabulary {v}")));
+            return Err(crate::Error::op(
+                "noisy_input",
+                format!("token {t} at position {i} is not below the vocabulary {v}"),
+            ));
         }
         Ok((b, n))
     }

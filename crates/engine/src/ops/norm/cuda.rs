@@ -36,7 +36,9 @@ pub(super) fn backward(c: &Cuda, op: &Norm, dy: &Tensor, grads: &mut Grads) -> R
     let acc = |x: &Option<Dst>| x.as_ref().is_some_and(|x| x.acc);
     let to = |x: &Option<Dst>| x.as_ref().map_or(0, |x| x.tensor.ptr());
     let (part, bands) = if let Some(name) = fused(x.dtype(), d) {
-        let blocks = (c.info().multiprocessors * 4).min(rows.div_ceil(WARPS)).max(1);
+        // As many blocks as stay resident (a longer row takes more registers): each then walks over its share of rows.
+        let resident = [6, 4, 3, 2, 2][d.div_ceil(256).clamp(1, 5) - 1];
+        let blocks = (c.info().multiprocessors * resident).min(rows.div_ceil(WARPS)).max(1);
         let part = Tensor::cuda(c, &[blocks, 2, d], DType::F32)?;
         let args = args![x, op.gain.value(), &op.stats, dy, to(&dx), &part, rows, d, acc(&dx)];
         c.launch(&SOURCE, 0, name, (blocks, 1, 1), WARPS * 32, WARPS * 2 * d * 4, args)?;

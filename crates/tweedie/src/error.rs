@@ -1,0 +1,30 @@
+//! Errors of the library: what was wrong, in the user's words, and whether it was the user's input or ours.
+
+/// Every fallible call returns this.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A library error.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Settings, arguments or files that the user can mend.
+    #[error("{0}")]
+    Input(String),
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// The file or folder.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// From the engine.
+    #[error(transparent)]
+    Engine(#[from] tweedie_engine::Error),
+}
+
+impl Error {
+    /// A file error with its path.
+    pub fn file(path: &std::path::Path, source: std::io::Error) -> Error {
+        Error::File { path: path.display().to_string(), source }
+    }
+}
