@@ -3,9 +3,11 @@
 //! `mod.rs` checks shapes, chooses the device and holds the saved values; `cpu.rs` works on slices, `cuda.rs` launches,
 //! and the `.cu` file holds the kernels.
 
+pub mod cross_entropy;
 pub mod elementwise;
 pub mod linear;
 pub mod noisy_input;
+pub mod mean_square;
 pub mod norm;
 
 use crate::cases::{Case, Size};
@@ -19,6 +21,9 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
     all.push((&elementwise::SOURCE, &[0]));
     all.push((&linear::SOURCE, &[0]));
     all.push((&noisy_input::SOURCE, &[0]));
+    all.push((&cross_entropy::SOURCE, &[0]));
+    all.push((&elementwise::SOURCE, &[0]));
+    all.push((&mean_square::SOURCE, &[0]));
     all.push((&norm::SOURCE, &[0]));
     all
 }
@@ -26,9 +31,11 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
 /// Examples of every op: for finite differences, for the self-test and for benchmarks.
 pub(crate) fn cases(size: Size) -> Vec<Case> {
     let mut all = Vec::new();
+    all.extend(cross_entropy::cases(size));
     all.extend(elementwise::cases(size));
     all.extend(linear::cases(size));
     all.extend(noisy_input::cases(size));
+    all.extend(mean_square::cases(size));
     all.extend(norm::cases(size));
     all
 }
