@@ -3,8 +3,13 @@
 //! `mod.rs` checks shapes, chooses the device and holds the saved values; `cpu.rs` works on slices, `cuda.rs` launches,
 //! and the `.cu` file holds the kernels.
 
+mod check;
+pub mod dropout;
 pub mod elementwise;
+pub mod modulate;
 pub mod norm;
+pub mod patchify;
+pub mod tokens;
 
 use crate::cases::{Case, Size};
 use crate::cuda::Source;
@@ -15,6 +20,11 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
     all.push((&crate::rng::SOURCE, &[0]));
     all.push((&elementwise::SOURCE, &[0]));
     all.push((&norm::SOURCE, &[0]));
+    all.push((&tokens::SOURCE, &[0]));
+    all.push((&tokens::EMBED_SOURCE, &[0]));
+    all.push((&modulate::SOURCE, &[0]));
+    all.push((&patchify::SOURCE, &[0]));
+    all.push((&dropout::SOURCE, &[0]));
     all
 }
 
@@ -23,5 +33,9 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
     let mut all = Vec::new();
     all.extend(elementwise::cases(size));
     all.extend(norm::cases(size));
+    all.extend(tokens::cases(size));
+    all.extend(modulate::cases(size));
+    all.extend(patchify::cases(size));
+    all.extend(dropout::cases(size));
     all
 }
