@@ -8,7 +8,13 @@ pub mod elementwise;
 pub mod linear;
 pub mod noisy_input;
 pub mod mean_square;
+mod check;
+pub mod dropout;
+pub mod elementwise;
+pub mod modulate;
 pub mod norm;
+pub mod patchify;
+pub mod tokens;
 
 use crate::cases::{Case, Size};
 use crate::cuda::Source;
@@ -25,6 +31,11 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
     all.push((&elementwise::SOURCE, &[0]));
     all.push((&mean_square::SOURCE, &[0]));
     all.push((&norm::SOURCE, &[0]));
+    all.push((&tokens::SOURCE, &[0]));
+    all.push((&tokens::EMBED_SOURCE, &[0]));
+    all.push((&modulate::SOURCE, &[0]));
+    all.push((&patchify::SOURCE, &[0]));
+    all.push((&dropout::SOURCE, &[0]));
     all
 }
 
@@ -37,5 +48,9 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
     all.extend(noisy_input::cases(size));
     all.extend(mean_square::cases(size));
     all.extend(norm::cases(size));
+    all.extend(tokens::cases(size));
+    all.extend(modulate::cases(size));
+    all.extend(patchify::cases(size));
+    all.extend(dropout::cases(size));
     all
 }
