@@ -113,7 +113,7 @@ fn product(c: &Cuda, x: &Tensor, w: &Tensor, chunk: Chunk) -> Result<Tensor> {
         a: Mat::of(x),
         b: Mat::of(&part(w, chunk)).t(),
         c: Mat::of(&l),
-        acc: false,
+        add: None,
         epilogue: Epilogue::None,
     })?;
     Ok(l)
@@ -171,19 +171,20 @@ pub(super) fn linear_backward(c: &Cuda, op: &Linear<Tensor>, dy: &Tensor, grads:
                 a: dl,
                 b: Mat::of(&part(&w, chunk)),
                 c: Mat { stride: d, ..Mat::of(dx) },
-                acc: chunk.first > 0,
+                add: (chunk.first > 0).then(|| dx.ptr()),
                 epilogue: Epilogue::None,
             })?;
         }
         if let Some(dw) = &dw {
+            let to = part(&dw.tensor, chunk);
             c.gemm(&Gemm {
                 m: chunk.count,
                 n: d,
                 k: o.rows,
                 a: dl.t(),
                 b: Mat::of(xs),
-                c: Mat::of(&part(&dw.tensor, chunk)),
-                acc: dw.acc,
+                c: Mat::of(&to),
+                add: dw.acc.then(|| to.ptr()),
                 epilogue: Epilogue::None,
             })?;
         }

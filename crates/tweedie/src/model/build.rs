@@ -1,0 +1,102 @@
+//! Collecting a network's parameters before memory is taken: names and layouts are PyTorch's, so weights move both ways.
+
+use rayon::prelude::*;
+use tweedie_engine::{Device, Group, ParamId, Params, ParamsBuilder, rng};
+
+use crate::error::Result;
+
+/// Initial values.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Init {
+    Zeros,
+    Ones,
+    /// Normal, cut at two standard deviations (timm's initialisation of matrices).
+    TruncNormal(f32),
+    Normal(f32),
+    /// Uniform in ±bound (PyTorch's default for convolutions).
+    Uniform(f32),
+}
+
+struct Entry {
+    name: String,
+    shape: Vec<usize>,
+    group: Group,
+    init: Init,
+}
+
+/// The parameters of a network to be.
+#[derive(Default)]
+pub(crate) struct Plan {
+    entries: Vec<Entry>,
+}
+
+impl Plan {
+    pub fn add(&mut self, name: impl Into<String>, shape: &[usize], group: Group, init: Init) -> usize {
+        self.entries.push(Entry { name: name.into(), shape: shape.to_vec(), group, init });
+        self.entries.len() - 1
+    }
+
+    /// Number of values of the parameters whose name starts with `prefix`.
+    pub fn count(&self, prefix: &str) -> usize {
+        self.entries.iter().filter(|e| e.name.starts_with(prefix)).map(|e| e.shape.iter().product::<usize>()).sum()
+    }
+
+    /// Exclude from training what starts with `prefix`.
+    pub fn freeze(&mut self, prefix: &str) {
+        self.entries.iter_mut().filter(|e| e.name.starts_with(prefix)).for_each(|e| e.group = Group::Frozen);
+    }
+
+    /// Take memory and draw initial values; the draw depends on the seed and on each parameter's position alone.
+    pub fn build(self, device: &Device, low: bool, seed: u64) -> Result<(Params, Vec<ParamId>)> {
+        let values: Vec<Vec<f32>> = self
+            .entries
+            .par_iter()
+            .enumerate()
+            .map(|(i, e)| draw(e.init, e.shape.iter().product(), seed, i as u32))
+            .collect();
+        let mut builder = ParamsBuilder::default();
+        let mut ids = Vec::with_capacity(values.len());
+        for (e, v) in self.entries.into_iter().zip(values) {
+            ids.push(builder.add(e.name, &e.shape, e.group, v)?);
+        }
+        Ok((builder.build(device, low)?, ids))
+    }
+}
+
+/// Stream of the noise that initial weights are drawn from; data and diffusion use others.
+const INIT_STREAM: u32 = 0x1417;
+
+fn draw(init: Init, n: usize, seed: u64, which: u32) -> Vec<f32> {
+    let key = [seed as u32, (seed >> 32) as u32];
+    let words = |i: usize, retry: u32| rng::philox([i as u32, which, retry, INIT_STREAM], key);
+    let normal = |i: usize, retry: u32| rng::normals_of(words(i / 4, retry))[i % 4];
+    match init {
+        Init::Zeros => vec![0.0; n],
+        Init::Ones => vec![1.0; n],
+        Init::Normal(std) => (0..n).map(|i| std * normal(i, 0)).collect(),
+        Init::TruncNormal(std) => {
+            let within = |i: usize| (0..64).map(|r| normal(i, r)).find(|z| z.abs() <= 2.0).unwrap_or(0.0);
+            (0..n).map(|i| std * within(i)).collect()
+        }
+        Init::Uniform(bound) => {
+            (0..n).map(|i| bound * (2.0 * rng::uniform_of(words(i / 4, 0)[i % 4]) - 1.0)).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn initial_values_have_the_named_spread() {
+        let n = 100_000;
+        let std = |v: &[f32]| (v.iter().map(|x| (*x as f64).powi(2)).sum::<f64>() / n as f64).sqrt();
+        // A normal cut at ±2σ has a standard deviation of 0.8796σ.
+        let t = draw(Init::TruncNormal(0.02), n, 1, 2);
+        assert!((std(&t) - 0.02 * 0.8796).abs() < 2e-4 && t.iter().all(|x| x.abs() <= 0.04));
+        let u = draw(Init::Uniform(0.5), n, 1, 2);
+        assert!((std(&u) - 0.5 / 3f64.sqrt()).abs() < 2e-3 && u.iter().all(|x| x.abs() <= 0.5));
+        assert_ne!(draw(Init::Normal(1.0), 8, 1, 2), draw(Init::Normal(1.0), 8, 1, 3));
+    }
+}

@@ -1,0 +1,182 @@
+//! The pieces that encoder and denoiser share: linear layers, norms and transformer blocks.
+
+use tweedie_engine::ops::attention::{Mask, attention};
+use tweedie_engine::ops::{dropout, elementwise, linear, norm};
+use tweedie_engine::{Act, DType, Group, Noise, ParamId, Params, Tape, Tensor, Var};
+
+use super::build::{Init, Plan};
+use crate::error::Result;
+
+/// Epsilon of every layer norm (timm's).
+pub(crate) const NORM_EPS: f32 = 1e-6;
+
+/// Everything a forward pass needs beside its inputs.
+pub struct Pass<'a> {
+    /// Records the ops.
+    pub tape: &'a Tape,
+    /// The weights.
+    pub params: &'a Params,
+    /// Type of activations.
+    pub dtype: DType,
+    /// Randomness of regularisation; `None` at evaluation.
+    pub drop: Option<Drop>,
+    /// Keep only block inputs and compute the rest again for the backward pass.
+    pub recompute: bool,
+}
+
+/// Randomness for drop path: a stream and the examples' ids.
+#[derive(Clone)]
+pub struct Drop {
+    /// The stream; each layer takes a later step of it.
+    pub noise: Noise,
+    /// Example ids, u32 \[B\].
+    pub examples: Tensor,
+}
+
+impl<'a> Pass<'a> {
+    /// A forward pass without gradient or regularisation.
+    pub fn inference(tape: &'a Tape, params: &'a Params, dtype: DType) -> Pass<'a> {
+        Pass { tape, params, dtype, drop: None, recompute: false }
+    }
+}
+
+/// Maps the positions that a plan handed out to parameter ids once memory is there.
+pub(crate) type Ids = Vec<ParamId>;
+
+/// A linear layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Linear {
+    pub w: usize,
+    pub b: usize,
+}
+
+impl Linear {
+    pub fn plan(plan: &mut Plan, name: &str, inner: usize, out: usize) -> Linear {
+        Linear {
+            w: plan.add(format!("{name}.weight"), &[out, inner], Group::Decay, Init::TruncNormal(0.02)),
+            b: plan.add(format!("{name}.bias"), &[out], Group::NoDecay, Init::Zeros),
+        }
+    }
+
+    pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var, act: Option<Act>) -> Result<Var> {
+        let (w, b) = (p.tape.param(p.params, ids[self.w]), p.tape.param(p.params, ids[self.b]));
+        Ok(linear::linear(p.tape, x, &w, Some(&b), act, None)?)
+    }
+}
+
+/// A layer norm.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Norm {
+    gain: usize,
+    bias: usize,
+}
+
+impl Norm {
+    pub fn plan(plan: &mut Plan, name: &str, width: usize) -> Norm {
+        Norm {
+            gain: plan.add(format!("{name}.weight"), &[width], Group::NoDecay, Init::Ones),
+            bias: plan.add(format!("{name}.bias"), &[width], Group::NoDecay, Init::Zeros),
+        }
+    }
+
+    pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var) -> Result<Var> {
+        let (g, b) = (p.tape.param(p.params, ids[self.gain]), p.tape.param(p.params, ids[self.bias]));
+        Ok(norm::layer_norm(p.tape, x, &g, &b, NORM_EPS)?)
+    }
+}
+
+/// A pre-norm transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    norm1: Norm,
+    qkv: Linear,
+    proj: Linear,
+    norm2: Norm,
+    fc1: Linear,
+    fc2: Linear,
+    heads: usize,
+    act: Act,
+    drop_path: f32,
+    /// Position among all blocks: which step of the drop stream it uses.
+    index: u32,
+}
+
+/// What a block is, beside its weights.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockShape {
+    pub width: usize,
+    pub heads: usize,
+    pub mlp: usize,
+    pub act: Act,
+    pub drop_path: f32,
+    pub index: u32,
+}
+
+impl Block {
+    pub fn plan(plan: &mut Plan, name: &str, s: BlockShape) -> Block {
+        Block {
+            norm1: Norm::plan(plan, &format!("{name}.norm1"), s.width),
+            qkv: Linear::plan(plan, &format!("{name}.attn.qkv"), s.width, 3 * s.width),
+            proj: Linear::plan(plan, &format!("{name}.attn.proj"), s.width, s.width),
+            norm2: Norm::plan(plan, &format!("{name}.norm2"), s.width),
+            fc1: Linear::plan(plan, &format!("{name}.mlp.fc1"), s.width, s.mlp),
+            fc2: Linear::plan(plan, &format!("{name}.mlp.fc2"), s.mlp, s.width),
+            heads: s.heads,
+            act: s.act,
+            drop_path: s.drop_path,
+            index: s.index,
+        }
+    }
+
+    /// The block's parameters on the tape, in the order that [`Block::apply`] takes them.
+    fn vars(&self, p: &Pass, ids: &Ids) -> Vec<Var> {
+        let at = [
+            self.norm1.gain,
+            self.norm1.bias,
+            self.qkv.w,
+            self.qkv.b,
+            self.proj.w,
+            self.proj.b,
+            self.norm2.gain,
+            self.norm2.bias,
+            self.fc1.w,
+            self.fc1.b,
+            self.fc2.w,
+            self.fc2.b,
+        ];
+        at.iter().map(|&i| p.tape.param(p.params, ids[i])).collect()
+    }
+
+    pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var, mask: &Mask) -> Result<Var> {
+        let vars = self.vars(p, ids);
+        let drop = p.drop.clone().filter(|_| self.drop_path > 0.0);
+        if !p.recompute {
+            return Ok(self.apply(p.tape, x, &vars, mask, drop.as_ref())?);
+        }
+        let inputs: Vec<&Var> = std::iter::once(x).chain(&vars).collect();
+        let (block, padding, prefix) = (self.clone(), mask.padding.cloned(), mask.prefix);
+        Ok(p.tape.recompute(&inputs, move |tape, v| {
+            let mask = Mask { padding: padding.as_ref(), prefix };
+            block.apply(tape, &v[0], &v[1..], &mask, drop.as_ref())
+        })?)
+    }
+
+    fn apply(&self, t: &Tape, x: &Var, v: &[Var], mask: &Mask, drop: Option<&Drop>) -> tweedie_engine::Result<Var> {
+        let h = norm::layer_norm(t, x, &v[0], &v[1], NORM_EPS)?;
+        let qkv = linear::linear(t, &h, &v[2], Some(&v[3]), None, None)?;
+        let a = attention(t, &qkv, self.heads, mask)?;
+        let Some(d) = drop else {
+            let x = linear::linear(t, &a, &v[4], Some(&v[5]), None, Some(x))?;
+            let h = norm::layer_norm(t, &x, &v[6], &v[7], NORM_EPS)?;
+            return linear::mlp(t, &h, (&v[8], &v[9]), self.act, (&v[10], &v[11]), Some(&x));
+        };
+        let path = |y: &Var, half: u32| {
+            dropout::drop_path(t, y, self.drop_path, &d.noise.later(2 * self.index + half), &d.examples)
+        };
+        let a = linear::linear(t, &a, &v[4], Some(&v[5]), None, None)?;
+        let x = elementwise::add(t, x, &path(&a, 0)?)?;
+        let h = norm::layer_norm(t, &x, &v[6], &v[7], NORM_EPS)?;
+        let m = linear::mlp(t, &h, (&v[8], &v[9]), self.act, (&v[10], &v[11]), None)?;
+        elementwise::add(t, &x, &path(&m, 1)?)
+    }
+}
