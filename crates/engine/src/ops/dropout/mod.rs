@@ -94,6 +94,7 @@ impl Backward for Dropout {
 }
 
 pub(crate) fn cases(size: Size) -> Vec<Case> {
+    type Op = fn(&Tape, &Var, f32, &Noise, &Tensor) -> Result<Var>;
     let shapes: &[&[usize]] = match size {
         Size::Tiny => &[&[3, 2, 5], &[1, 1]],
         Size::Full => &[&[1, 1], &[1, 197, 64], &[3, 5, 7], &[4, 197, 192], &[130, 33], &[9]],
@@ -102,15 +103,15 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
     let mut out = Vec::new();
     for &s in shapes {
         for p in [0.0, 0.25, 0.9] {
-            let case = |op, run: Box<dyn Fn(&Tape, &[Var]) -> Result<Var>>| {
-                Case::new(op, format!("{s:?} p = {p}"), run).normal("x", Role::Activation, s, 1.0).ids(
-                    "examples",
-                    &[s[0]],
-                    1 << 31,
-                )
-            };
-            out.push(case("dropout", Box::new(move |t, v| dropout(t, &v[0], p, &noise(&v[0])?, v[1].value()))));
-            out.push(case("drop_path", Box::new(move |t, v| drop_path(t, &v[0], p, &noise(&v[0])?, v[1].value()))));
+            for (name, op) in [("dropout", dropout as Op), ("drop_path", drop_path as Op)] {
+                out.push(
+                    Case::new(name, format!("{s:?} p = {p}"), move |t, v| {
+                        op(t, &v[0], p, &noise(&v[0])?, v[1].value())
+                    })
+                    .normal("x", Role::Activation, s, 1.0)
+                    .ids("examples", &[s[0]], 1 << 31),
+                );
+            }
         }
         out.push(
             Case::new("dropout", format!("{s:?} and its drop path"), move |t, v| {
