@@ -112,10 +112,22 @@ impl Case {
 
     /// Run forward and backward on `device` in compute type `dtype`, against a fixed random output gradient.
     pub fn outcome(&self, device: &Device, dtype: DType) -> Result<Outcome> {
+        self.outcome_of(device, dtype, false)
+    }
+
+    /// As [`Case::outcome`], with activations, weights and the output gradient rounded to bf16 first. A bf16 run is
+    /// compared with an f32 run of this: both then start from the same numbers, and what differs is the op's doing.
+    pub fn outcome_rounded(&self, device: &Device, dtype: DType) -> Result<Outcome> {
+        self.outcome_of(device, dtype, true)
+    }
+
+    fn outcome_of(&self, device: &Device, dtype: DType, rounded: bool) -> Result<Outcome> {
+        let round = |t: &Tensor| if rounded { t.cast(DType::Bf16)?.cast(DType::F32) } else { Ok(t.clone()) };
         let tape = Tape::new();
         let mut vars = Vec::new();
         for i in &self.inputs {
-            let t = i.value.to_device(device)?;
+            let value = if i.role == Role::Data { i.value.clone() } else { round(&i.value)? };
+            let t = value.to_device(device)?;
             vars.push(match i.role {
                 Role::Activation => tape.leaf(t.cast(dtype)?),
                 Role::Weight => tape.leaf(t),
@@ -125,7 +137,7 @@ impl Case {
         }
         let out = self.forward(&tape, &vars)?;
         let output = out.value().to_vec()?;
-        let dy = self.output_gradient(out.shape()).to_device(device)?.cast(out.value().dtype())?;
+        let dy = round(&self.output_gradient(out.shape()))?.to_device(device)?.cast(out.value().dtype())?;
         let grads = tape.backward_from(&out, dy, None)?;
         let mut found = Vec::new();
         for (i, v) in self.inputs.iter().zip(&vars) {

@@ -18,3 +18,25 @@ pub fn set_threads(n: usize) -> crate::Result<()> {
 pub fn threads() -> usize {
     rayon::current_num_threads()
 }
+
+/// Run `f` on a pool of `n` threads of its own: to see that results do not depend on their number.
+pub fn with_threads<T: Send>(n: usize, f: impl FnOnce() -> T + Send) -> crate::Result<T> {
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(n)
+        .build()
+        .map_err(|e| crate::Error::op("with_threads", e.to_string()))?;
+    Ok(pool.install(f))
+}
+
+/// The vector instructions that CPU kernels use on this machine: AVX-512, AVX2, NEON, or no.
+pub fn vectors() -> &'static str {
+    match pulp::Arch::new() {
+        #[cfg(target_arch = "x86_64")]
+        pulp::Arch::V4(_) => "AVX-512",
+        #[cfg(target_arch = "x86_64")]
+        pulp::Arch::V3(_) => "AVX2",
+        #[cfg(target_arch = "aarch64")]
+        pulp::Arch::Neon(_) => "NEON",
+        _ => "no",
+    }
+}

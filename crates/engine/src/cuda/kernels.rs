@@ -121,8 +121,9 @@ pub(super) fn fingerprint(parts: &[&str]) -> String {
     format!("{h:032x}")
 }
 
-/// Folder for compiled kernels and tuned products: `$TWEEDIE_CACHE`, else the user's cache folder.
-pub(super) fn cache_dir() -> Option<PathBuf> {
+/// Folder for compiled kernels and tuned products: `$TWEEDIE_CACHE`, else the user's cache folder. It is made where it
+/// is missing; `None` where it cannot be.
+pub fn cache_dir() -> Option<PathBuf> {
     let base = std::env::var_os("TWEEDIE_CACHE").map(PathBuf::from).or_else(|| {
         let xdg = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
         xdg.or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache"))).map(|p| p.join("tweedie"))

@@ -34,15 +34,16 @@ pub fn libraries() -> &'static Libraries {
     FOUND.get_or_init(|| Libraries { driver: find_driver(), nvrtc: find_nvrtc(), cublaslt: find_cublaslt() })
 }
 
+/// Folders that environment variables name, as they are or as the root of a toolkit.
+fn named_folders(variables: &[&str]) -> Vec<PathBuf> {
+    let set = variables.iter().filter_map(std::env::var_os).map(PathBuf::from).filter(|p| !p.as_os_str().is_empty());
+    set.flat_map(|p| [p.clone(), p.join("lib64"), p.join("lib")]).collect()
+}
+
 /// Folders that hold CUDA libraries on usual installations but are not always on the loader's path: the toolkit's,
 /// WSL's, and those of PyPI's `nvidia-*` packages beside any Python on the PATH.
 fn folders() -> Vec<PathBuf> {
-    let mut out = Vec::new();
-    for var in ["TWEEDIE_CUDA_PATH", "CUDA_HOME", "CUDA_PATH"] {
-        if let Some(p) = std::env::var_os(var).map(PathBuf::from) {
-            out.extend([p.clone(), p.join("lib64"), p.join("lib")]);
-        }
-    }
+    let mut out = named_folders(&["CUDA_HOME", "CUDA_PATH"]);
     let subfolders = |p: PathBuf| {
         let mut v: Vec<PathBuf> = std::fs::read_dir(p).into_iter().flatten().flatten().map(|e| e.path()).collect();
         v.sort();
@@ -66,42 +67,70 @@ fn folders() -> Vec<PathBuf> {
     out
 }
 
-/// Load the first library that opens: by bare name (the loader's own path), then from [`folders`]. It stays open, so that
-/// a later load by its bare name (as cudarc does) finds it wherever it lies.
-fn open(names: &[&str]) -> Result<String, String> {
-    let mut reasons = Vec::new();
-    let places = names.iter().map(PathBuf::from);
-    let listed = folders()
-        .into_iter()
-        .flat_map(|f| names.iter().map(move |n| f.join(n)).collect::<Vec<_>>())
-        .filter(|p| p.exists());
-    for place in places.chain(listed) {
-        // SAFETY: loading runs the library's initialisers; these are NVIDIA's own libraries, asked for by their names.
-        match unsafe { Library::new(&place) } {
-            Ok(lib) => {
-                std::mem::forget(lib);
-                return Ok(place.display().to_string());
-            }
-            Err(e) if place.is_absolute() => reasons.push(format!("{}: {e}", place.display())),
-            Err(_) => {}
-        }
-    }
-    let mut message = format!("{} was not found on the library path or in the usual folders", names.join(" or "));
-    for r in reasons {
-        message += &format!("; {r}");
-    }
-    Err(message)
+/// The dynamic loader's own words.
+fn reason(e: &libloading::Error) -> String {
+    std::error::Error::source(e).map_or_else(|| e.to_string(), |s| s.to_string())
 }
 
-/// cudarc panics when it cannot load a library, so it is asked first.
-fn known_to_cudarc(present: bool, name: &str) -> Result<(), String> {
-    if present { Ok(()) } else { Err(format!("{name} opened, but not under a name that can be bound")) }
+/// Load the first library that opens and has `symbol`: from the folder the user named, by bare name (the loader's own
+/// path), then from [`folders`]. It stays open, so that a later load by its bare name (as cudarc does) finds it wherever
+/// it lies.
+fn open(names: &[&str], symbol: &str) -> Result<String, String> {
+    let names: Vec<&str> = names.iter().copied().filter(|n| n.ends_with(".dll") == cfg!(windows)).collect();
+    let within = |folders: Vec<PathBuf>| {
+        let all: Vec<PathBuf> = folders.iter().flat_map(|f| names.iter().map(|n| f.join(n))).collect();
+        all.into_iter().filter(|p| p.exists())
+    };
+    let bare = names.iter().map(PathBuf::from);
+    let mut reasons: Vec<String> = Vec::new();
+    for place in within(named_folders(&["TWEEDIE_CUDA_PATH"])).chain(bare).chain(within(folders())) {
+        // SAFETY: loading runs the library's initialisers; these are NVIDIA's own libraries, asked for by their names.
+        let why = match unsafe { Library::new(&place) } {
+            // cudarc panics on a missing function, so a library that is something else is refused here.
+            // SAFETY: the symbol is only looked up, never called.
+            Ok(lib) => match unsafe { lib.get::<*const ()>(symbol.as_bytes()) }.map(|_| ()) {
+                Ok(()) => {
+                    std::mem::forget(lib);
+                    return Ok(place.display().to_string());
+                }
+                Err(_) => format!("{}: has no {symbol}, so it is not the library its name says", place.display()),
+            },
+            Err(e) => match reason(&e) {
+                e if e.contains("No such file") && !place.is_absolute() => continue,
+                e if e.contains(&*place.to_string_lossy()) => e,
+                e => format!("{}: {e}", place.display()),
+            },
+        };
+        if !reasons.contains(&why) {
+            reasons.push(why);
+        }
+    }
+    let all = names.join(" or ");
+    Err(match reasons.is_empty() {
+        true => format!("{all} was not found on the library path or in the usual folders"),
+        false => format!("{all} was found but does not load: {}", reasons.join("; ")),
+    })
+}
+
+/// cudarc panics when it cannot load a library or a function, so it is asked first, and the library it then binds (by
+/// bare name, so perhaps another one) is looked at too.
+fn bound_by_cudarc(present: bool, library: impl FnOnce() -> &'static Library, symbol: &str) -> Result<(), String> {
+    if !present {
+        return Err("the library opened, but not under a name that can be bound".into());
+    }
+    // SAFETY: the symbol is only looked up, never called.
+    let found = unsafe { library().get::<*const ()>(symbol.as_bytes()) };
+    found.map(|_| ()).map_err(|_| format!("the library path holds another library of that name, without {symbol}"))
 }
 
 fn find_driver() -> Result<Found, String> {
-    let file = open(&["libcuda.so.1", "libcuda.so", "nvcuda.dll"])?;
-    // SAFETY: asks the dynamic loader only.
-    known_to_cudarc(unsafe { driver::sys::is_culib_present() }, "libcuda")?;
+    let file = open(&["libcuda.so.1", "libcuda.so", "nvcuda.dll"], "cuDriverGetVersion")?;
+    // SAFETY: asks the dynamic loader only; binds only what is present.
+    bound_by_cudarc(
+        unsafe { driver::sys::is_culib_present() },
+        || unsafe { driver::sys::culib() },
+        "cuDriverGetVersion",
+    )?;
     let mut v: c_int = 0;
     // SAFETY: the library is loaded; the call writes one int.
     let rc = unsafe { driver::sys::cuDriverGetVersion(&mut v) };
@@ -112,9 +141,10 @@ fn find_driver() -> Result<Found, String> {
 }
 
 fn find_nvrtc() -> Result<Found, String> {
-    let file = open(&["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "nvrtc64_130_0.dll", "nvrtc64_120_0.dll"])?;
-    // SAFETY: asks the dynamic loader only.
-    known_to_cudarc(unsafe { nvrtc::sys::is_culib_present() }, "libnvrtc")?;
+    let names = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "nvrtc64_130_0.dll", "nvrtc64_120_0.dll"];
+    let file = open(&names, "nvrtcVersion")?;
+    // SAFETY: asks the dynamic loader only; binds only what is present.
+    bound_by_cudarc(unsafe { nvrtc::sys::is_culib_present() }, || unsafe { nvrtc::sys::culib() }, "nvrtcVersion")?;
     let (mut major, mut minor): (c_int, c_int) = (0, 0);
     // SAFETY: the library is loaded; the call writes two ints.
     let rc = unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) };
@@ -125,10 +155,14 @@ fn find_nvrtc() -> Result<Found, String> {
 }
 
 fn find_cublaslt() -> Result<Found, String> {
-    let file =
-        open(&["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", "cublasLt64_13.dll", "cublasLt64_12.dll"])?;
-    // SAFETY: asks the dynamic loader only.
-    known_to_cudarc(unsafe { cublaslt::sys::is_culib_present() }, "libcublasLt")?;
+    let names = ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", "cublasLt64_13.dll", "cublasLt64_12.dll"];
+    let file = open(&names, "cublasLtGetVersion")?;
+    // SAFETY: asks the dynamic loader only; binds only what is present.
+    bound_by_cudarc(
+        unsafe { cublaslt::sys::is_culib_present() },
+        || unsafe { cublaslt::sys::culib() },
+        "cublasLtGetVersion",
+    )?;
     // SAFETY: the library is loaded; the call takes and writes nothing.
     let v = unsafe { cublaslt::sys::cublasLtGetVersion() };
     Ok(Found { file, version: format!("{}.{}.{}", v / 10000, v % 10000 / 100, v % 100) })

@@ -15,7 +15,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute as Attr, CUresult};
 pub use alloc::{Buffer, Usage};
 pub(crate) use blas::{Epilogue, Gemm, Mat};
 pub use graph::Graph;
-pub use kernels::{KernelFile, compile, kernel_files};
+pub use kernels::{KernelFile, cache_dir, compile, kernel_files};
 pub(crate) use kernels::{Source, source};
 pub use loader::{Found, Libraries, libraries};
 

@@ -1,0 +1,176 @@
+//! A GPU against the CPU: every case in f32 and in bf16, twice; noise and captured graphs to the bit.
+
+use tweedie_engine::cases::{self, Case, Outcome, Size};
+use tweedie_engine::cuda::Cuda;
+use tweedie_engine::ops::{elementwise, norm};
+use tweedie_engine::{DType, Device, Noise, Result, Tape, Tensor};
+
+use super::Wanted;
+use super::findings::{Check, Findings, Result as Found};
+use crate::report::Progress;
+
+/// The check of the noise streams.
+pub const NOISE: &str = "noise";
+/// The check of captured graphs.
+pub const GRAPH: &str = "graph";
+
+/// ‖x − reference‖ / ‖reference‖. f32: sums of up to some 10⁵ terms in another order.
+const F32: Check = Check { name: "f32", bound: 1e-4 };
+/// bf16 keeps 8 bits, so a value is off by up to 2⁻⁹ = 0.2 % and what is computed from several such values by a few times
+/// that; ten times it is an error of another kind.
+const BF16: Check = Check { name: "bf16", bound: 3e-2 };
+const BITS: Check = Check { name: "same bits", bound: 0.0 };
+
+/// Values this much smaller than the largest of their case are what rounding leaves of a zero. Against these the
+/// absolute error must keep the bound: layer norm of one value has a gradient of zero, of which f32 leaves up to 6e-8/√eps.
+const NOTHING: f64 = 1e-6;
+pub fn legend() -> String {
+    format!(
+        "f32, bf16: worst ‖x − reference‖/‖reference‖ against the CPU in f32; the bounds are {:.0e} and {:.0e}.\n\
+         same bits: two runs on the device; noise also against the CPU; graph: replays against direct launches.\n",
+        F32.bound, BF16.bound
+    )
+}
+
+pub fn check(c: &Cuda, wanted: &Wanted, progress: &Progress, findings: &mut Findings) -> Result<()> {
+    let device = Device::Cuda(c.clone());
+    for case in cases::all(Size::Full).iter().filter(|c| wanted.has(c.op)) {
+        progress.say(case.op, &case.label);
+        if let Err(e) = compare(case, &device, findings) {
+            findings.broken(case.op, &case.label, &e.to_string());
+        }
+    }
+    if wanted.has(NOISE) {
+        progress.say(NOISE, "");
+        noise(&device, findings)?;
+    }
+    if wanted.has(GRAPH) {
+        progress.say(GRAPH, "");
+        graph(c, findings)?;
+    }
+    Ok(())
+}
+
+fn compare(case: &Case, device: &Device, findings: &mut Findings) -> Result<()> {
+    let run = || case.outcome(device, DType::F32);
+    against(case, &case.outcome(&Device::Cpu, DType::F32)?, [run()?, run()?], F32, findings);
+    // Inputs rounded to bf16 on both sides: the op is tested, not the rounding of what it is given.
+    let run = || case.outcome_rounded(device, DType::Bf16);
+    against(case, &case.outcome_rounded(&Device::Cpu, DType::F32)?, [run()?, run()?], BF16, findings);
+    Ok(())
+}
+
+fn against(case: &Case, reference: &Outcome, runs: [Outcome; 2], check: Check, findings: &mut Findings) {
+    let largest = values(reference).map(|(_, v)| rms(v)).fold(0.0, f64::max);
+    for (name, want) in values(reference) {
+        let of = |o: &Outcome| values(o).find(|v| v.0 == name).map(|v| v.1.to_vec());
+        let [Some(got), Some(again)] = runs.each_ref().map(of) else {
+            findings.broken(case.op, &case.label, &format!("{name} is missing on the device"));
+            continue;
+        };
+        findings.note(case.op, &case.label, &name, check, Found::Error(error(want, &got, largest)));
+        findings.note(case.op, &case.label, &name, BITS, Found::SameBits(same(&got, &again)));
+    }
+}
+
+/// Output and gradients by name.
+fn values(o: &Outcome) -> impl Iterator<Item = (String, &[f32])> {
+    let grads = o.grads.iter().map(|(name, g)| (format!("d/d{name}"), g.as_slice()));
+    [("output".to_string(), o.output.as_slice())].into_iter().chain(grads)
+}
+
+fn rms(v: &[f32]) -> f64 {
+    (v.iter().map(|x| (*x as f64).powi(2)).sum::<f64>() / v.len().max(1) as f64).sqrt()
+}
+
+/// Relative error; absolute where the reference is nothing beside the `largest` value of its case. NaN where either has one.
+fn error(want: &[f32], got: &[f32], largest: f64) -> f64 {
+    if want.len() != got.len() {
+        return f64::NAN;
+    }
+    let difference: Vec<f32> = want.iter().zip(got).map(|(w, g)| w - g).collect();
+    let size = rms(want);
+    if size <= NOTHING * largest { rms(&difference) } else { rms(&difference) / size }
+}
+
+fn same(a: &[f32], b: &[f32]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
+}
+
+/// The same numbers on both devices, whatever the row length and the example.
+fn noise(device: &Device, findings: &mut Findings) -> Result<()> {
+    for n in [1, 1001, 65_536] {
+        let label = format!("[5, {n}]");
+        let draw = |d: &Device| -> Result<[Vec<f32>; 2]> {
+            let ids = Tensor::from_u32(d, &[5], vec![0, 1, 2, 1 << 20, u32::MAX])?;
+            let noise = Noise::new(d, 0x0123_4567_89ab_cdef, 7, 3)?.later(2);
+            Ok([noise.normal(&ids, n)?.to_vec()?, noise.uniform(&ids, n)?.to_vec()?])
+        };
+        let (cpu, gpu) = (draw(&Device::Cpu)?, draw(device)?);
+        for (name, (a, b)) in ["normal", "uniform"].iter().zip(cpu.iter().zip(&gpu)) {
+            findings.note(NOISE, &label, name, BITS, Found::SameBits(same(a, b)));
+        }
+    }
+    Ok(())
+}
+
+/// A captured chain of kernels, replayed on other inputs and other noise, against the same chain launched directly.
+fn graph(c: &Cuda, findings: &mut Findings) -> Result<()> {
+    let device = Device::Cuda(c.clone());
+    let (rows, d) = (5, 96);
+    let put = |stream, shape: &[usize]| cases::random(stream, shape, 1.0).to_device(&device);
+    let (x, gain, bias) = (put(0, &[rows, d])?, put(1, &[d])?, put(2, &[d])?);
+    let ids = Tensor::from_u32(&device, &[rows], (0..rows as u32).collect())?;
+    let noise = Noise::new(&device, 1, 2, 3)?;
+    let chain = || -> Result<Tensor> {
+        let tape = Tape::inference();
+        let [x, gain, bias] = [&x, &gain, &bias].map(|t| tape.constant(t.clone()));
+        let mut y = x;
+        for step in 0..3 {
+            let z = tape.constant(noise.later(step).normal(&ids, d)?);
+            y = norm::layer_norm(&tape, &elementwise::add(&tape, &y, &z)?, &gain, &bias, 1e-6)?;
+        }
+        Ok(y.value().clone())
+    };
+    chain()?; // compiles the kernels
+    let (graph, out) = c.capture(chain)?;
+    for round in 0..3 {
+        x.overwrite(&cases::random(10 + round, &[rows, d], 1.0))?;
+        noise.reset(9, 2, round)?;
+        graph.launch()?;
+        let (replayed, direct) = (out.to_vec()?, chain()?.to_vec()?);
+        findings.note(GRAPH, &format!("replay {round}"), "output", BITS, Found::SameBits(same(&replayed, &direct)));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_relative_and_absolute_only_where_the_reference_is_nothing() {
+        assert!((error(&[3.0, 4.0], &[3.0, 4.5], 1.0) - 0.1).abs() < 1e-12);
+        assert!((error(&[0.0], &[0.25], 1.0) - 0.25).abs() < 1e-12);
+        assert!((error(&[1e-9], &[2e-9], 1e-9) - 1.0).abs() < 1e-6, "a small value is not nothing by itself");
+        assert!(error(&[1.0], &[f32::NAN], 1.0).is_nan() && error(&[1.0], &[], 1.0).is_nan());
+    }
+
+    /// The comparison itself, with the CPU in the place of the device.
+    #[test]
+    fn a_device_that_agrees_passes_and_one_that_does_not_fails() {
+        let case = &cases::all(Size::Tiny)[0];
+        let run = || case.outcome(&Device::Cpu, DType::F32).unwrap();
+        let mut findings = Findings::default();
+        against(case, &run(), [run(), run()], F32, &mut findings);
+        assert!(findings.failures().is_empty() && !findings.rows().is_empty());
+        let mut off = run();
+        off.grads[0].1[0] += 0.1;
+        against(case, &run(), [off, run()], F32, &mut findings);
+        assert_eq!(findings.failures().len(), 2, "{:?}", findings.failures()); // its size and its bits
+        let mut less = run();
+        less.grads.clear();
+        against(case, &run(), [less, run()], F32, &mut findings);
+        assert!(findings.failures().last().unwrap().contains("missing"));
+    }
+}

@@ -1,0 +1,130 @@
+//! Data on stdout, progress on stderr. Plain text without colour, so `NO_COLOR` has nothing to switch off.
+
+use std::cell::RefCell;
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+use tweedie_engine::{Choice, Device};
+
+use crate::failure::Result;
+
+/// Write data to stdout.
+pub fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Write a value as JSON to stdout.
+pub fn print_json(value: &impl Serialize) -> Result<()> {
+    print(&(serde_json::to_string_pretty(value)? + "\n"))
+}
+
+/// Open the device called `name` and say on stderr which one it is and why.
+pub fn open_device(name: &str) -> Result<Choice> {
+    let choice = Device::open(name)?;
+    let _ = writeln!(io::stderr(), "device: {} ({})", choice.device, choice.reason);
+    Ok(choice)
+}
+
+/// What is going on, on stderr: one line that overwrites itself on a terminal, a line per stage elsewhere.
+pub struct Progress {
+    terminal: bool,
+    stage: RefCell<String>,
+}
+
+impl Progress {
+    pub fn new() -> Progress {
+        Progress { terminal: io::stderr().is_terminal(), stage: RefCell::default() }
+    }
+
+    pub fn say(&self, stage: &str, detail: &str) {
+        let mut err = io::stderr().lock();
+        if self.terminal {
+            let _ = write!(err, "\r\x1b[K{stage} {detail}");
+        } else if *self.stage.borrow() != stage {
+            let _ = writeln!(err, "{stage}");
+        }
+        let _ = err.flush();
+        *self.stage.borrow_mut() = stage.to_string();
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.terminal {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+/// Which way a column leans.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Align {
+    Left,
+    Right,
+}
+
+/// A Markdown table that also reads well in a terminal.
+pub struct Table {
+    columns: Vec<(String, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub fn new(columns: &[(&str, Align)]) -> Table {
+        Table { columns: columns.iter().map(|(n, a)| (n.to_string(), *a)).collect(), rows: Vec::new() }
+    }
+
+    pub fn row(&mut self, cells: Vec<String>) {
+        debug_assert_eq!(cells.len(), self.columns.len());
+        self.rows.push(cells);
+    }
+
+    pub fn render(&self) -> String {
+        let width = |i: usize| {
+            let cells = self.rows.iter().map(|r| r[i].chars().count());
+            cells.chain([self.columns[i].0.chars().count(), 3]).max().unwrap_or(3)
+        };
+        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        let line = |cells: &[String]| {
+            let padded = cells.iter().zip(&widths).zip(&self.columns).map(|((c, &w), (_, a))| match a {
+                Align::Left => format!("{c:<w$}"),
+                Align::Right => format!("{c:>w$}"),
+            });
+            format!("| {} |\n", padded.collect::<Vec<_>>().join(" | "))
+        };
+        let names: Vec<String> = self.columns.iter().map(|c| c.0.clone()).collect();
+        let rule = widths.iter().zip(&self.columns).map(|(&w, (_, a))| match a {
+            Align::Left => "-".repeat(w),
+            Align::Right => "-".repeat(w - 1) + ":",
+        });
+        let mut out = line(&names) + &line(&rule.collect::<Vec<_>>());
+        self.rows.iter().for_each(|r| out += &line(r));
+        out
+    }
+}
+
+/// "1 thread", "8 threads".
+pub fn threads(n: usize) -> String {
+    format!("{n} {}", if n == 1 { "thread" } else { "threads" })
+}
+
+/// Bytes in GiB or MiB.
+pub fn bytes(n: usize) -> String {
+    let gib = n as f64 / (1_u64 << 30) as f64;
+    if gib >= 1.0 { format!("{gib:.1} GiB") } else { format!("{:.0} MiB", gib * 1024.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_aligned_markdown() {
+        let mut t = Table::new(&[("op", Align::Left), ("ms", Align::Right)]);
+        t.row(vec!["add".into(), "1.25".into()]);
+        t.row(vec!["mean²".into(), "10".into()]);
+        assert_eq!(t.render(), "| op    |   ms |\n| ----- | ---: |\n| add   | 1.25 |\n| mean² |   10 |\n");
+    }
+}
