@@ -116,6 +116,17 @@ impl Tape {
         Var { value, low: None, node }
     }
 
+    /// Run `f` keeping only its inputs and its output; the backward pass runs it again for what lies between. Costs a second
+    /// forward pass of `f` and saves its memory. `f` must compute the same both times.
+    pub fn recompute(&self, inputs: &[&Var], f: impl Fn(&Tape, &[Var]) -> Result<Var> + 'static) -> Result<Var> {
+        let plain: Vec<Var> = inputs.iter().map(|v| Var { node: None, ..(*v).clone() }).collect();
+        let out = f(&Tape::inference(), &plain)?;
+        Ok(self.record(out.value, inputs, || Recompute {
+            inputs: inputs.iter().map(|v| (*v).clone()).collect(),
+            f: Box::new(f),
+        }))
+    }
+
     /// Run the tape backwards from the scalar `loss`. Parameter gradients are added to those in `params`; gradients of
     /// leaves are in the returned [`Grads`].
     pub fn backward(self, loss: &Var, params: Option<&mut Params>) -> Result<Grads> {
@@ -162,6 +173,35 @@ impl Tape {
             p.return_grads(flat);
         }
         result.map(|()| grads)
+    }
+}
+
+type Segment = Box<dyn Fn(&Tape, &[Var]) -> Result<Var>>;
+
+struct Recompute {
+    inputs: Vec<Var>,
+    f: Segment,
+}
+
+impl Backward for Recompute {
+    fn name(&self) -> &'static str {
+        "recompute"
+    }
+
+    fn backward(&self, dy: &Tensor, grads: &mut Grads) -> Result<()> {
+        let tape = Tape::new();
+        let node = |v: &Var| v.node.map(|_| tape.push(Node::Leaf));
+        let vars: Vec<Var> = self.inputs.iter().map(|v| Var { node: node(v), ..v.clone() }).collect();
+        let out = (self.f)(&tape, &vars)?;
+        let mut inner = tape.backward_from(&out, dy.clone(), None)?;
+        for (outer, v) in self.inputs.iter().zip(&vars) {
+            if let Some(i) = v.node
+                && let Slot::Have(g) = std::mem::replace(&mut inner.slots[i], Slot::Empty)
+            {
+                grads.give(outer, g)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -292,4 +332,57 @@ pub(crate) fn add_or_copy(dst: &mut [f32], src: &[f32], acc: bool) {
             || d.iter_mut().zip(s).for_each(|(d, s)| *d += s),
         );
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::random;
+    use crate::ops::{elementwise, linear};
+    use crate::{Act, Group, ParamsBuilder};
+
+    /// Two layers with a shared input, parameters and a leaf; with or without keeping what lies between.
+    fn gradients(recompute: bool) -> Vec<Vec<f32>> {
+        let mut b = ParamsBuilder::default();
+        let w = b.add("w", &[4, 4], Group::Decay, random(1, &[4, 4], 1.0).to_vec().unwrap()).unwrap();
+        let bias = b.add("b", &[4], Group::NoDecay, random(2, &[4], 1.0).to_vec().unwrap()).unwrap();
+        let mut params = b.build(&Device::Cpu, false).unwrap();
+        let tape = Tape::new();
+        let x = tape.leaf(random(3, &[3, 4], 1.0));
+        let (wv, bv) = (tape.param(&params, w), tape.param(&params, bias));
+        let layer = |t: &Tape, v: &[Var]| {
+            let h = linear::linear(t, &v[0], &v[1], Some(&v[2]), Some(Act::GeluErf), None)?;
+            linear::linear(t, &h, &v[1], Some(&v[2]), None, Some(&v[0]))
+        };
+        let mut y = x.clone();
+        for _ in 0..2 {
+            y = match recompute {
+                true => tape.recompute(&[&y, &wv, &bv], layer).unwrap(),
+                false => layer(&tape, &[y, wv.clone(), bv.clone()]).unwrap(),
+            };
+        }
+        let loss = elementwise::mean(&tape, &y).unwrap();
+        drop((wv, bv));
+        let grads = tape.backward(&loss, Some(&mut params)).unwrap();
+        let grad = |id| params.grad(id).unwrap().to_vec().unwrap();
+        vec![loss.value().to_vec().unwrap(), grads.get(&x).unwrap().to_vec().unwrap(), grad(w), grad(bias)]
+    }
+
+    #[test]
+    fn recomputed_gradients_agree_with_kept_ones() {
+        for (a, b) in gradients(false).into_iter().zip(gradients(true)) {
+            // The same terms, added in another order where a parameter is used twice.
+            assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs().max(1.0)), "{a:?}\n{b:?}");
+        }
+    }
+
+    #[test]
+    fn backward_refuses_what_has_no_gradient() {
+        let tape = Tape::new();
+        let x = tape.constant(random(0, &[1], 1.0));
+        assert!(tape.backward(&x, None).err().unwrap().to_string().contains("nothing that needs a gradient"));
+        let tape = Tape::new();
+        let x = tape.leaf(random(0, &[2], 1.0));
+        assert!(tape.backward(&x, None).err().unwrap().to_string().contains("must be one number"));
+    }
 }

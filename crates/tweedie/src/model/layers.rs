@@ -154,9 +154,9 @@ impl Block {
             return Ok(self.apply(p.tape, x, &vars, mask, drop.as_ref())?);
         }
         let inputs: Vec<&Var> = std::iter::once(x).chain(&vars).collect();
-        let (block, padding, prefix) = (self.clone(), mask.padding.cloned(), mask.prefix);
+        let (block, keys, prefix) = (self.clone(), mask.keys.cloned(), mask.prefix);
         Ok(p.tape.recompute(&inputs, move |tape, v| {
-            let mask = Mask { padding: padding.as_ref(), prefix };
+            let mask = Mask { keys: keys.as_ref(), prefix };
             block.apply(tape, &v[0], &v[1..], &mask, drop.as_ref())
         })?)
     }
