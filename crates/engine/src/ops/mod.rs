@@ -3,6 +3,7 @@
 //! `mod.rs` checks shapes, chooses the device and holds the saved values; `cpu.rs` works on slices, `cuda.rs` launches,
 //! and the `.cu` file holds the kernels.
 
+pub mod attention;
 pub mod elementwise;
 pub mod norm;
 
@@ -13,6 +14,9 @@ use crate::cuda::Source;
 pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
     let mut all: Vec<(&'static Source, &'static [u32])> = Vec::new();
     all.push((&crate::rng::SOURCE, &[0]));
+    all.push((&attention::SOURCE, &attention::SIZES));
+    all.push((&attention::SOURCE_F32, &attention::SIZES));
+    all.push((&attention::SOURCE_PAD, &[0]));
     all.push((&elementwise::SOURCE, &[0]));
     all.push((&norm::SOURCE, &[0]));
     all
@@ -21,6 +25,7 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
 /// Examples of every op: for finite differences, for the self-test and for benchmarks.
 pub(crate) fn cases(size: Size) -> Vec<Case> {
     let mut all = Vec::new();
+    all.extend(attention::cases(size));
     all.extend(elementwise::cases(size));
     all.extend(norm::cases(size));
     all
