@@ -6,6 +6,7 @@
 mod check;
 pub mod cross_entropy;
 pub mod dropout;
+pub mod attention;
 pub mod elementwise;
 pub mod linear;
 pub mod mean_square;
@@ -35,6 +36,14 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
         (&tokens::SOURCE, &[0]),
         (&tokens::EMBED_SOURCE, &[0]),
     ]
+    let mut all: Vec<(&'static Source, &'static [u32])> = Vec::new();
+    all.push((&crate::rng::SOURCE, &[0]));
+    all.push((&attention::SOURCE, &attention::SIZES));
+    all.push((&attention::SOURCE_F32, &attention::SIZES));
+    all.push((&attention::SOURCE_PAD, &[0]));
+    all.push((&elementwise::SOURCE, &[0]));
+    all.push((&norm::SOURCE, &[0]));
+    all
 }
 
 /// Examples of every op: for finite differences, for the self-test and for benchmarks.
@@ -52,4 +61,9 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
         tokens::cases,
     ];
     lists.iter().flat_map(|cases| cases(size)).collect()
+    let mut all = Vec::new();
+    all.extend(attention::cases(size));
+    all.extend(elementwise::cases(size));
+    all.extend(norm::cases(size));
+    all
 }

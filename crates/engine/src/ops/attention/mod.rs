@@ -1,0 +1,273 @@
+//! Attention: softmax(scale·Q·Kᵀ)·V by head, scale 1/√D, without keeping the scores. [`attention`] is self-attention over
+//! packed queries, keys and values; [`cross_attention`] lets queries look at other keys. A query that may not look at any
+//! key gives 0, with zero gradients.
+
+mod cpu;
+mod cuda;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use cuda::{SIZES, SOURCE, SOURCE_F32, SOURCE_PAD};
+
+use crate::cases::{Case, Role, Size};
+use crate::cpu::pool::Buf;
+use crate::error::{Error, Result, ensure};
+use crate::tape::{Backward, Grads, Tape, Var};
+use crate::tensor::{DType, Tensor};
+
+/// Which keys a query may look at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mask<'a> {
+    /// u32 \[B, L\], nonzero where the key may be looked at; `None`: everywhere.
+    pub keys: Option<&'a Tensor>,
+    /// Queries before this position see only keys before it, later ones see all keys; 0: no such limit.
+    pub prefix: usize,
+}
+
+/// Dimensions and strides, in elements.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    batch: usize,
+    heads: usize,
+    /// D, the size of a head.
+    size: usize,
+    lq: usize,
+    lk: usize,
+    prefix: usize,
+    /// From one query to the next; queries of an example start at its beginning.
+    q_row: usize,
+    /// From one key to the next.
+    kv_row: usize,
+    /// Where keys start in a row; values follow H·D later.
+    k_at: usize,
+    scale: f32,
+}
+
+impl Plan {
+    /// Where values start in a row.
+    fn v_at(&self) -> usize {
+        self.k_at + self.heads * self.size
+    }
+}
+
+struct Attention {
+    q: Var,
+    /// `None`: keys and values lie in `q`, packed.
+    kv: Option<Var>,
+    mask: Option<Tensor>,
+    plan: Plan,
+    o: Tensor,
+    /// Log-sum-exp of the scores of each query and head: \[B, Lq, H\] on the CPU, \[B, H, Lq\] on the GPU.
+    lse: Option<Tensor>,
+}
+
+/// Self-attention over `qkv` \[B, L, 3·H·D\] (or \[B, L, 3, H, D\]), packed as a linear layer of three times the width
+/// yields it: queries, keys, values, each by head. The output is \[B, L, H·D\].
+pub fn attention(tape: &Tape, qkv: &Var, heads: usize, mask: &Mask) -> Result<Var> {
+    let (batch, len, row) = match *qkv.shape() {
+        [b, l, row] => (b, l, row),
+        [b, l, 3, h, d] if h == heads => (b, l, 3 * h * d),
+        _ => return Err(bad_shape("attention", "qkv", "[B, L, 3·H·D] or [B, L, 3, H, D]", qkv, heads)),
+    };
+    let size = row.checked_div(3 * heads).unwrap_or(0);
+    if size == 0 || row != 3 * heads * size {
+        return Err(bad_shape("attention", "qkv", "[B, L, 3·H·D]", qkv, heads));
+    }
+    ensure!(
+        mask.prefix <= len,
+        "attention",
+        "a prefix of {} is longer than the sequence of qkv {:?}",
+        mask.prefix,
+        qkv.shape()
+    );
+    let plan = Plan {
+        batch,
+        heads,
+        size,
+        lq: len,
+        lk: len,
+        prefix: mask.prefix,
+        q_row: row,
+        kv_row: row,
+        k_at: row / 3,
+        scale: 1.0 / (size as f32).sqrt(),
+    };
+    run(tape, "attention", plan, qkv, None, mask.keys)
+}
+
+/// Attention of queries `q` \[B, Lq, H·D\] over other tokens' keys and values `kv` \[B, Lk, 2·H·D\] (keys, then values).
+/// `keys` is u32 \[B, Lk\], nonzero where a key may be looked at. The output is \[B, Lq, H·D\].
+pub fn cross_attention(tape: &Tape, q: &Var, kv: &Var, heads: usize, keys: Option<&Tensor>) -> Result<Var> {
+    let (&[batch, lq, width], &[kv_batch, lk, kv_row]) = (q.shape(), kv.shape()) else {
+        let message = format!("q {:?} and kv {:?} must be [B, Lq, H·D] and [B, Lk, 2·H·D]", q.shape(), kv.shape());
+        return Err(Error::op("cross_attention", message));
+    };
+    ensure!(
+        batch == kv_batch && kv_row == 2 * width,
+        "cross_attention",
+        "q {:?} and kv {:?} do not go together: kv must be [{batch}, Lk, {}]",
+        q.shape(),
+        kv.shape(),
+        2 * width
+    );
+    let size = width.checked_div(heads).unwrap_or(0);
+    if size == 0 || width != heads * size {
+        return Err(bad_shape("cross_attention", "q", "[B, Lq, H·D]", q, heads));
+    }
+    ensure!(
+        q.value().dtype() == kv.value().dtype() && q.value().device() == kv.value().device(),
+        "cross_attention",
+        "q is {:?}, kv is {:?}: type and device must be the same",
+        q.value(),
+        kv.value()
+    );
+    let scale = 1.0 / (size as f32).sqrt();
+    let plan = Plan { batch, heads, size, lq, lk, prefix: 0, q_row: width, kv_row, k_at: 0, scale };
+    run(tape, "cross_attention", plan, q, Some(kv), keys)
+}
+
+fn bad_shape(op: &'static str, name: &str, want: &str, got: &Var, heads: usize) -> Error {
+    Error::op(op, format!("{name} must be {want} with {heads} heads, it is {:?}", got.shape()))
+}
+
+fn run(tape: &Tape, op: &'static str, plan: Plan, q: &Var, kv: Option<&Var>, mask: Option<&Tensor>) -> Result<Var> {
+    let p = &plan;
+    ensure!(
+        p.batch > 0 && p.lq > 0 && p.lk > 0,
+        op,
+        "a batch of {} with {} queries and {} keys has nothing to compute",
+        p.batch,
+        p.lq,
+        p.lk
+    );
+    if let Some(m) = mask {
+        ensure!(
+            m.dtype() == DType::U32 && m.shape() == [p.batch, p.lk] && m.device() == q.value().device(),
+            op,
+            "the mask of keys must be u32 [{}, {}] on {}, it is {m:?}",
+            p.batch,
+            p.lk,
+            q.value().device()
+        );
+    }
+    let want_lse = q.needs_grad() || kv.is_some_and(Var::needs_grad);
+    let width = p.heads * p.size;
+    let (o, lse) = match q.value().cuda_device() {
+        Some(c) => cuda::forward(c, p, q.value(), kv.map(Var::value), mask, want_lse)?,
+        None => {
+            let (mut o, mut lse) = (Buf::scratch(p.batch * p.lq * width), Buf::scratch(p.batch * p.lq * p.heads));
+            let mask = mask.map(Tensor::u32s);
+            cpu::forward(p, q.value().f32s(), kv.unwrap_or(q).value().f32s(), mask, &mut o, &mut lse);
+            let lse = Tensor::from_buf(lse, &[p.batch, p.lq, p.heads]);
+            (Tensor::from_buf(o, &[p.batch, p.lq, width]), Some(lse))
+        }
+    };
+    let inputs = [q, kv.unwrap_or(q)];
+    Ok(tape.record(o.clone(), &inputs, || Attention {
+        q: q.clone(),
+        kv: kv.cloned(),
+        mask: mask.cloned(),
+        plan,
+        o,
+        lse,
+    }))
+}
+
+impl Backward for Attention {
+    fn name(&self) -> &'static str {
+        if self.kv.is_some() { "cross_attention" } else { "attention" }
+    }
+
+    fn backward(&self, dy: &Tensor, grads: &mut Grads) -> Result<()> {
+        let Some(lse) = &self.lse else {
+            return Err(Error::op(self.name(), "the forward pass did not save what its gradient needs"));
+        };
+        if let Some(c) = dy.cuda_device() {
+            return cuda::backward(c, self, lse, dy, grads);
+        }
+        let saved = cpu::Saved {
+            q: self.q.value().f32s(),
+            kv: self.kv.as_ref().unwrap_or(&self.q).value().f32s(),
+            mask: self.mask.as_ref().map(Tensor::u32s),
+            o: self.o.f32s(),
+            lse: lse.f32s(),
+        };
+        let fresh = |v: &Var| v.needs_grad().then(|| Buf::scratch(v.value().len()));
+        let (mut q, mut kv) = (fresh(&self.q), self.kv.as_ref().and_then(fresh));
+        let target = match (&self.kv, &mut q) {
+            (None, Some(q)) => cpu::Target::Packed(q),
+            (None, None) => return Ok(()),
+            (Some(_), q) => cpu::Target::Apart { q: q.as_deref_mut(), kv: kv.as_deref_mut() },
+        };
+        cpu::backward(&self.plan, &saved, dy.f32s(), target);
+        if let Some(q) = q {
+            grads.give(&self.q, Tensor::from_buf(q, self.q.shape()))?;
+        }
+        if let (Some(var), Some(kv)) = (&self.kv, kv) {
+            grads.give(var, Tensor::from_buf(kv, var.shape()))?;
+        }
+        Ok(())
+    }
+}
+
+/// 1 for keys that may be looked at: every third is hidden, and `hidden` examples hide all.
+fn padding(batch: usize, len: usize, hidden: usize) -> Tensor {
+    let allowed = |i: usize| (i / len >= hidden && (i % len) % 3 != 2) as u32;
+    match Tensor::from_u32(&crate::Device::Cpu, &[batch, len], (0..batch * len).map(allowed).collect()) {
+        Ok(t) => t,
+        Err(e) => unreachable!("the length is that of the shape: {e}"),
+    }
+}
+
+pub(crate) fn cases(size: Size) -> Vec<Case> {
+    // (B, L, H, D, prefix, whether keys are masked)
+    let own: &[(usize, usize, usize, usize, usize, bool)] = match size {
+        Size::Tiny => &[(2, 3, 2, 2, 0, false), (2, 4, 1, 3, 2, true), (1, 1, 1, 1, 0, false)],
+        Size::Full => &[
+            (1, 1, 1, 64, 0, false),
+            (2, 197, 3, 64, 0, false),
+            (3, 65, 3, 64, 0, true),
+            (2, 65, 4, 16, 0, false),
+            (2, 89, 3, 64, 65, false),
+            (2, 131, 2, 32, 17, true),
+            (2, 65, 2, 96, 64, true),
+            (1, 197, 2, 128, 0, true),
+            (2, 70, 2, 128, 33, false),
+            (3, 33, 3, 20, 9, true),
+            (2, 17, 2, 5, 0, false),
+            (1, 300, 1, 32, 0, false),
+        ],
+    };
+    // (B, Lq, Lk, H, D, whether keys are masked)
+    let other: &[(usize, usize, usize, usize, usize, bool)] = match size {
+        Size::Tiny => &[(2, 2, 3, 2, 2, false), (2, 3, 2, 1, 3, true)],
+        Size::Full => &[
+            (2, 24, 65, 3, 64, false),
+            (2, 1, 197, 3, 64, true),
+            (3, 197, 1, 2, 32, false),
+            (2, 65, 150, 2, 96, true),
+            (1, 130, 66, 2, 128, false),
+            (2, 24, 65, 4, 16, true),
+        ],
+    };
+    let mut out = Vec::new();
+    for &(b, l, h, d, prefix, masked) in own {
+        let label = format!("[{b}, {l}, 3·{h}·{d}] prefix {prefix} masked {masked}");
+        let case = Case::new("attention", label, move |t, v| {
+            let keys = v.get(1).map(|m| m.value());
+            attention(t, &v[0], h, &Mask { keys, prefix })
+        })
+        .normal("qkv", Role::Activation, &[b, l, 3 * h * d], 1.0);
+        out.push(if masked { case.data("mask", padding(b, l, b / 2)) } else { case });
+    }
+    for &(b, lq, lk, h, d, masked) in other {
+        let label = format!("[{b}, {lq}, {h}·{d}] over {lk} keys, masked {masked}");
+        let case = Case::new("cross_attention", label, move |t, v| {
+            cross_attention(t, &v[0], &v[1], h, v.get(2).map(|m| m.value()))
+        })
+        .normal("q", Role::Activation, &[b, lq, h * d], 1.0)
+        .normal("kv", Role::Activation, &[b, lk, 2 * h * d], 1.0);
+        out.push(if masked { case.data("mask", padding(b, lk, b / 2)) } else { case });
+    }
+    out
+}
