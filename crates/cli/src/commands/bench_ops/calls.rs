@@ -44,7 +44,7 @@ impl<F: FnMut() -> Result<()>> Timed for F {
 }
 
 /// An input of an op on the tape.
-pub enum Input {
+enum Input {
     /// In the compute type, with gradient.
     Activation(Tensor),
     /// f32 master with a bf16 shadow on the GPU; its gradient is added into the flat buffer.
@@ -59,9 +59,9 @@ pub struct TapeOp<R> {
     dy: Tensor,
 }
 
-impl<R: Fn(&Tape, &[Var]) -> Result<Var>> TapeOp<R> {
-    /// Activations and parameters by shape, in the order that `run` takes them: activations first.
-    pub fn new(s: &Setup, activations: &[&[usize]], parameters: &[&[usize]], run: R) -> Result<TapeOp<R>> {
+impl<R: Fn(&Tape, &[Var]) -> Result<Var> + 'static> TapeOp<R> {
+    /// `run` gets the activations, then the parameters, of these shapes.
+    pub fn make(s: &Setup, activations: &[&[usize]], parameters: &[&[usize]], run: R) -> Result<Box<dyn Timed>> {
         let mut inputs = Vec::new();
         for (i, shape) in activations.iter().enumerate() {
             inputs.push(Input::Activation(s.normal(i as u32, shape, 1.0)?.cast(s.dtype)?));
@@ -75,7 +75,7 @@ impl<R: Fn(&Tape, &[Var]) -> Result<Var>> TapeOp<R> {
         let tape = Tape::inference();
         let out = run(&tape, &vars(&tape, &inputs, &params))?;
         let dy = s.normal(200, out.shape(), 1.0)?.cast(out.value().dtype())?;
-        Ok(TapeOp { inputs, params, run, dy })
+        Ok(Box::new(TapeOp { inputs, params, run, dy }))
     }
 }
 

@@ -2,19 +2,16 @@
 //! in [`entries`].
 
 use tweedie_engine::ops::{elementwise, norm};
-use tweedie_engine::{Device, Result, Tape, Var};
+use tweedie_engine::{Device, Result};
 
 use super::calls::{Setup, TapeOp, Timed};
 
-/// Work of the forward and of the backward pass.
-pub type Amount = [f64; 2];
-
-/// What an op is measured by.
+/// What an op is measured by: first the forward pass, then the backward pass.
 pub struct Work {
     /// Bytes that must be moved: each input read once, each output written once.
-    pub bytes: Amount,
+    pub bytes: [f64; 2],
     /// Floating-point operations, for ops that are limited by arithmetic.
-    pub flops: Option<Amount>,
+    pub flops: Option<[f64; 2]>,
 }
 
 type Make = Box<dyn Fn(&Setup) -> Result<Box<dyn Timed>>>;
@@ -27,42 +24,39 @@ pub struct Entry {
     pub make: Make,
 }
 
-/// An op on the tape. `moved`: elements of the compute type that forward and backward move.
 fn entry(
-    s: &Setup,
     op: &'static str,
-    activations: &[&[usize]],
-    parameters: &[&[usize]],
-    moved: [usize; 2],
-    run: impl Fn(&Tape, &[Var]) -> Result<Var> + Copy + 'static,
+    shape: String,
+    work: Work,
+    make: impl Fn(&Setup) -> Result<Box<dyn Timed>> + 'static,
 ) -> Entry {
-    let own = |shapes: &[&[usize]]| -> Vec<Vec<usize>> { shapes.iter().map(|s| s.to_vec()).collect() };
-    let (a, p) = (own(activations), own(parameters));
-    let make = move |s: &Setup| -> Result<Box<dyn Timed>> {
-        fn borrow(v: &[Vec<usize>]) -> Vec<&[usize]> {
-            v.iter().map(Vec::as_slice).collect()
-        }
-        Ok(Box::new(TapeOp::new(s, &borrow(&a), &borrow(&p), run)?))
-    };
-    let bytes = moved.map(|n| (n * s.dtype.size()) as f64);
-    Entry { op, shape: format!("{:?}", activations[0]), work: Work { bytes, flops: None }, make: Box::new(make) }
+    Entry { op, shape, work, make: Box::new(make) }
+}
+
+/// Limited by memory: elements of the compute type that are moved.
+fn moved(s: &Setup, forward: usize, backward: usize) -> Work {
+    Work { bytes: [forward, backward].map(|n| (n * s.dtype.size()) as f64), flops: None }
 }
 
 fn layer_norm(s: &Setup, rows: usize, d: usize) -> Entry {
     let n = rows * d; // forward: x, y; backward: x, dy, dx
-    entry(s, "layer_norm", &[&[rows, d]], &[&[d], &[d]], [2 * n, 3 * n], |t, v| {
-        norm::layer_norm(t, &v[0], &v[1], &v[2], 1e-6)
+    entry("layer_norm", format!("{rows}×{d}"), moved(s, 2 * n, 3 * n), move |s| {
+        TapeOp::make(s, &[&[rows, d]], &[&[d], &[d]], |t, v| norm::layer_norm(t, &v[0], &v[1], &v[2], 1e-6))
     })
 }
 
 fn add(s: &Setup, rows: usize, d: usize) -> Entry {
     let n = rows * d; // backward hands dy on without touching it
-    entry(s, "add", &[&[rows, d], &[rows, d]], &[], [3 * n, 0], |t, v| elementwise::add(t, &v[0], &v[1]))
+    entry("add", format!("{rows}×{d}"), moved(s, 3 * n, 0), move |s| {
+        TapeOp::make(s, &[&[rows, d], &[rows, d]], &[], |t, v| elementwise::add(t, &v[0], &v[1]))
+    })
 }
 
 fn scale(s: &Setup, rows: usize, d: usize) -> Entry {
     let n = rows * d;
-    entry(s, "scale", &[&[rows, d]], &[], [2 * n, 2 * n], |t, v| elementwise::scale(t, &v[0], 0.5))
+    entry("scale", format!("{rows}×{d}"), moved(s, 2 * n, 2 * n), move |s| {
+        TapeOp::make(s, &[&[rows, d]], &[], |t, v| elementwise::scale(t, &v[0], 0.5))
+    })
 }
 
 /// The product whose speed is the arithmetic ceiling; `None` as long as no product is an op.
@@ -72,8 +66,7 @@ pub fn largest_product(_: &Setup) -> Option<Entry> {
 
 /// Batches as in training: 256 images of 197 tokens through a ViT-B on the GPU, 32 of 65 through a ViT-Ti on the CPU.
 pub fn entries(s: &Setup) -> Vec<Entry> {
-    let cpu = s.device == Device::Cpu;
     let few = |n: usize| if s.quick { n / 16 } else { n };
-    let (tokens, d) = if cpu { (few(32 * 65), 192) } else { (few(256 * 197), 768) };
+    let (tokens, d) = if s.device == Device::Cpu { (few(32 * 65), 192) } else { (few(256 * 197), 768) };
     vec![layer_norm(s, tokens, d), add(s, tokens, d), scale(s, tokens, d)]
 }
