@@ -3,10 +3,10 @@
 //! `mod.rs` checks shapes, chooses the device and holds the saved values; `cpu.rs` works on slices, `cuda.rs` launches,
 //! and the `.cu` file holds the kernels.
 
+pub mod attention;
 mod check;
 pub mod cross_entropy;
 pub mod dropout;
-pub mod attention;
 pub mod elementwise;
 pub mod linear;
 pub mod mean_square;
@@ -24,6 +24,9 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
     vec![
         (&crate::rng::SOURCE, &[0]),
         (&crate::optim::SOURCE, &[0]),
+        (&attention::SOURCE, &attention::SIZES),
+        (&attention::SOURCE_F32, &attention::SIZES),
+        (&attention::SOURCE_PAD, &[0]),
         (&cross_entropy::SOURCE, &[0]),
         (&dropout::SOURCE, &[0]),
         (&elementwise::SOURCE, &[0]),
@@ -36,19 +39,12 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
         (&tokens::SOURCE, &[0]),
         (&tokens::EMBED_SOURCE, &[0]),
     ]
-    let mut all: Vec<(&'static Source, &'static [u32])> = Vec::new();
-    all.push((&crate::rng::SOURCE, &[0]));
-    all.push((&attention::SOURCE, &attention::SIZES));
-    all.push((&attention::SOURCE_F32, &attention::SIZES));
-    all.push((&attention::SOURCE_PAD, &[0]));
-    all.push((&elementwise::SOURCE, &[0]));
-    all.push((&norm::SOURCE, &[0]));
-    all
 }
 
 /// Examples of every op: for finite differences, for the self-test and for benchmarks.
 pub(crate) fn cases(size: Size) -> Vec<Case> {
     let lists = [
+        attention::cases,
         cross_entropy::cases,
         dropout::cases,
         elementwise::cases,
@@ -61,9 +57,4 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
         tokens::cases,
     ];
     lists.iter().flat_map(|cases| cases(size)).collect()
-    let mut all = Vec::new();
-    all.extend(attention::cases(size));
-    all.extend(elementwise::cases(size));
-    all.extend(norm::cases(size));
-    all
 }
