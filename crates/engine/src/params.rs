@@ -154,6 +154,13 @@ impl Params {
         self.grads = Some(g);
     }
 
+    /// Forget the gradients: the next backward pass starts afresh.
+    pub fn discard_grads(&mut self) {
+        if let Some(g) = &mut self.grads {
+            g.touched.fill(false);
+        }
+    }
+
     /// Make the flat gradients ready for the optimizer: parameters that no op wrote to since the last call read as zero, and the next
     /// backward pass starts afresh.
     pub(crate) fn finish_grads(&mut self) -> Result<()> {

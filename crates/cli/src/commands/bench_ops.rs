@@ -61,19 +61,19 @@ struct Row {
 struct Speed {
     ms: f64,
     per_second: f64,
-    /// Of the ceiling, where it was measured.
-    share: Option<f64>,
+    /// Of the ceiling.
+    share: f64,
 }
 
 fn row(entry: &Entry, setup: &Setup, timer: &Timer, ceilings: &Ceilings) -> tweedie_engine::Result<Row> {
     let mut calls = (entry.make)(setup)?;
     let (amount, unit, ceiling) = match entry.work.flops {
         Some(flops) => (flops, "FLOP", ceilings.product),
-        None => (entry.work.bytes, "byte", Some(ceilings.memory)),
+        None => (entry.work.bytes, "byte", ceilings.memory),
     };
     let speed = |seconds: f64, amount: f64| {
         let per_second = amount / seconds;
-        Speed { ms: seconds * 1e3, per_second, share: ceiling.map(|c| per_second / c) }
+        Speed { ms: seconds * 1e3, per_second, share: per_second / ceiling }
     };
     let forward = speed(timer.seconds(|| calls.forward())?, amount[0]);
     let both = match calls.both() {
@@ -114,7 +114,7 @@ fn text(r: &Report) -> String {
             Some(s) => [
                 format!("{:.3}", s.ms),
                 rate(s.per_second, o.unit),
-                s.share.map_or("–".into(), |s| format!("{:.0} %", s * 100.0)),
+                format!("{:.0} %", s.share * 100.0),
             ],
             None => ["–"; 3].map(String::from),
         };

@@ -47,7 +47,7 @@ impl Wanted {
 
 fn check_name(args: &Args, device: &Device) -> Result<()> {
     let Some(op) = &args.op else { return Ok(()) };
-    let extra: &[&str] = if *device == Device::Cpu { &[] } else { &[gpu::NOISE, gpu::GRAPH] };
+    let extra: &[&str] = if *device == Device::Cpu { &[] } else { &[gpu::NOISE, gpu::OPTIMIZER, gpu::GRAPH] };
     let mut names: Vec<&str> = cases::all(Size::Tiny).iter().map(|c| c.op).chain(extra.iter().copied()).collect();
     names.sort_unstable();
     names.dedup();

@@ -111,6 +111,11 @@ impl AdamW {
     /// Update the weights with the gradients in `params`, which are then spent. `lr` is the rate of this step.
     pub fn step(&mut self, params: &mut Params, lr: f32) -> Result<()> {
         params.finish_grads()?;
+        self.apply(params, lr)
+    }
+
+    /// As [`AdamW::step`], with whatever lies in the gradient buffer (for timing the update alone).
+    pub fn apply(&mut self, params: &mut Params, lr: f32) -> Result<()> {
         match params.values.cuda_device().cloned() {
             Some(c) => cuda::step(&c, self, params, lr),
             None => cpu::step(self, params, lr),

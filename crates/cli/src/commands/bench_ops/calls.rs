@@ -96,6 +96,7 @@ impl<R: Fn(&Tape, &[Var]) -> Result<Var>> Timed for TapeOp<R> {
 
     /// As in training.
     fn both(&mut self) -> Option<Result<()>> {
+        self.params.discard_grads();
         let tape = Tape::new();
         let out = (self.run)(&tape, &vars(&tape, &self.inputs, &self.params));
         Some(out.and_then(|out| tape.backward_from(&out, self.dy.clone(), Some(&mut self.params)).map(|_| ())))

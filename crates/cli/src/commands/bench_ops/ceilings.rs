@@ -15,15 +15,14 @@ pub struct Ceilings {
     pub memory: f64,
     memory_by: String,
     /// Floating-point operations per second in the compute type.
-    pub product: Option<f64>,
+    pub product: f64,
     product_by: String,
 }
 
 impl Ceilings {
     pub fn text(&self) -> String {
         let memory = format!("{} ({})", rate(self.memory, "byte"), self.memory_by);
-        let product = self.product.map(|p| format!(", {} ({})", rate(p, "FLOP"), self.product_by));
-        memory + &product.unwrap_or_default()
+        format!("{memory}, {} ({})", rate(self.product, "FLOP"), self.product_by)
     }
 }
 
@@ -35,14 +34,11 @@ pub fn measure(setup: &Setup, timer: &Timer) -> Result<Ceilings> {
             copy(&setup.device, timer, most.min(c.memory()?.0 / 4))?
         }
     };
-    let (product, product_by) = match ops_list::largest_product(setup) {
-        Some(e) => {
-            let mut calls = (e.make)(setup)?;
-            let flops = e.work.flops.map_or(0.0, |f| f[0]);
-            (Some(flops / timer.seconds(|| calls.forward())?), format!("product {}", e.shape))
-        }
-        None => (None, String::new()),
-    };
+    let largest = ops_list::largest_product(setup);
+    let mut calls = (largest.make)(setup)?;
+    let flops = largest.work.flops.map_or(0.0, |f| f[0]);
+    let product = flops / timer.seconds(|| calls.forward())?;
+    let product_by = format!("product {}", largest.shape);
     Ok(Ceilings { memory, memory_by, product, product_by })
 }
 

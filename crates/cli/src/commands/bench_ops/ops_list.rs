@@ -1,8 +1,12 @@
 //! What is timed, at which shapes, and how much work it is. To add an op, write a function like [`layer_norm`] and call it
 //! in [`entries`].
 
-use tweedie_engine::ops::{elementwise, norm};
-use tweedie_engine::{Device, Result};
+use tweedie_engine::ops::attention::Mask;
+use tweedie_engine::ops::cross_entropy::{Loss, Targets};
+use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens};
+use tweedie_engine::ops::{self, elementwise, norm};
+use tweedie_engine::optim::{AdamConfig, AdamW};
+use tweedie_engine::{Act, DType, Device, Group, Noise, ParamsBuilder, Result, Tensor};
 
 use super::calls::{Setup, TapeOp, Timed};
 
@@ -59,14 +63,118 @@ fn scale(s: &Setup, rows: usize, d: usize) -> Entry {
     })
 }
 
-/// The product whose speed is the arithmetic ceiling; `None` as long as no product is an op.
-pub fn largest_product(_: &Setup) -> Option<Entry> {
-    None
+/// Limited by arithmetic.
+fn computed(forward: f64, backward: f64) -> Work {
+    Work { bytes: [0.0; 2], flops: Some([forward, backward]) }
 }
 
-/// Batches as in training: 256 images of 197 tokens through a ViT-B on the GPU, 32 of 65 through a ViT-Ti on the CPU.
+fn linear(m: usize, k: usize, n: usize) -> Entry {
+    let product = 2.0 * (m * k * n) as f64; // backward: one product for the input, one for the weight
+    entry("linear", format!("{m}×{k}→{n}"), computed(product, 2.0 * product), move |s| {
+        TapeOp::make(s, &[&[m, k]], &[&[n, k], &[n]], |t, v| {
+            ops::linear::linear(t, &v[0], &v[1], Some(&v[2]), None, None)
+        })
+    })
+}
+
+fn mlp(op: &'static str, act: Act, m: usize, k: usize, n: usize) -> Entry {
+    let product = 4.0 * (m * k * n) as f64;
+    entry(op, format!("{m}×{k}→{n}→{k}"), computed(product, 2.0 * product), move |s| {
+        TapeOp::make(s, &[&[m, k]], &[&[n, k], &[n], &[k, n], &[k]], move |t, v| {
+            ops::linear::mlp(t, &v[0], (&v[1], &v[2]), act, (&v[3], &v[4]), None)
+        })
+    })
+}
+
+fn attention(b: usize, heads: usize, l: usize, d: usize) -> Entry {
+    let product = 2.0 * (b * heads * l * l * d) as f64; // forward: scores and values; backward: the scores again and four more
+    entry("attention", format!("{b}×{heads}×{l}×{d}"), computed(2.0 * product, 5.0 * product), move |s| {
+        TapeOp::make(s, &[&[b, l, 3 * heads * d]], &[], move |t, v| {
+            ops::attention::attention(t, &v[0], heads, &Mask::default())
+        })
+    })
+}
+
+fn ids(s: &Setup, n: usize, bound: usize) -> Result<Tensor> {
+    Tensor::from_u32(&s.device, &[n], (0..n).map(|i| (i * 7919 % bound) as u32).collect())
+}
+
+fn linear_cross_entropy(rows: usize, d: usize, vocab: usize) -> Entry {
+    let product = 2.0 * (rows * d * vocab) as f64;
+    entry("linear_cross_entropy", format!("{rows}×{d}→{vocab}"), computed(product, 2.0 * product), move |s| {
+        let targets = ids(s, rows, vocab)?;
+        TapeOp::make(s, &[&[rows, d]], &[&[vocab, d], &[vocab]], move |t, v| {
+            let loss = Loss { targets: Targets::Hard(&targets), weights: None, smoothing: 0.0 };
+            ops::cross_entropy::linear_cross_entropy(t, &v[0], &v[1], Some(&v[2]), &loss, None)
+        })
+    })
+}
+
+fn noisy_input(batch: usize, n: usize, vocab: usize, d: usize) -> Entry {
+    let product = 2.0 * (batch * n * d * vocab) as f64;
+    entry("noisy_input", format!("{batch}×{n} of {vocab}→{d}"), computed(product, product), move |s| {
+        let dtype = s.dtype;
+        let factor = || Tensor::from_f32(&s.device, &[batch], vec![0.7; batch]);
+        let eps = Eps::Drawn { noise: Noise::new(&s.device, 1, 2, 3)?, examples: ids(s, batch, batch)? };
+        let tokens = ids(s, batch * n, vocab)?.reshape(&[batch, n])?;
+        let from = NoisyTokens { tokens, signal: factor()?, spread: factor()?, eps, vocab };
+        TapeOp::make(s, &[], &[&[d, vocab], &[d]], move |t, v| {
+            ops::noisy_input::noisy_input(t, &from, &v[0], &v[1], dtype)
+        })
+    })
+}
+
+/// Weights, gradient, both moments and the average are read, all but the gradient written, and the bf16 shadow on a GPU.
+fn adamw(s: &Setup, n: usize) -> Entry {
+    let low = s.dtype == DType::Bf16;
+    let bytes = n * (9 * 4 + 4 + if low { 2 } else { 0 }); // the norm reads the gradient once more
+    let work = Work { bytes: [bytes as f64, 0.0], flops: None };
+    entry("adamw", format!("{:.1} M", n as f64 / 1e6), work, move |s| {
+        let mut builder = ParamsBuilder::default();
+        builder.add("w", &[n], Group::Decay, s.normal(0, &[n], 0.02)?.to_vec()?)?;
+        let mut params = builder.build(&s.device, low)?;
+        let mut opt = AdamW::new(&params, AdamConfig { ema: 0.999, weight_decay: 0.1, ..AdamConfig::default() })?;
+        Ok(Box::new(move || opt.apply(&mut params, 1e-3)))
+    })
+}
+
+/// The product whose speed is the arithmetic ceiling.
+pub fn largest_product(s: &Setup) -> Entry {
+    let n = if s.device == Device::Cpu { 1024 } else { 8192 } / if s.quick { 4 } else { 1 };
+    linear(n, n, n)
+}
+
+/// Batches as in training: 256 images of 197 tokens through a ViT-B, 128 captions, on the GPU; 32 images of 65 tokens
+/// through a ViT-Ti, 8 captions, on the CPU.
 pub fn entries(s: &Setup) -> Vec<Entry> {
     let few = |n: usize| if s.quick { n / 16 } else { n };
-    let (tokens, d) = if s.device == Device::Cpu { (few(32 * 65), 192) } else { (few(256 * 197), 768) };
-    vec![layer_norm(s, tokens, d), add(s, tokens, d), scale(s, tokens, d)]
+    if s.device == Device::Cpu {
+        let (m, d) = (few(32 * 65), 192);
+        return vec![
+            linear(m, d, 4 * d),
+            mlp("mlp", Act::GeluErf, m, d, 4 * d),
+            attention(few(32), 3, 65, 64),
+            layer_norm(s, m, d),
+            add(s, m, d),
+            scale(s, m, d),
+            linear_cross_entropy(few(192), d, 8000),
+            noisy_input(few(16), 24, 8000, d),
+            adamw(s, few(1 << 22)),
+        ];
+    }
+    let (m, d) = (few(256 * 197), 768);
+    vec![
+        linear(m, d, 4 * d),
+        mlp("mlp", Act::GeluTanh, m, d, 4 * d),
+        mlp("mlp_erf", Act::GeluErf, m, d, 4 * d),
+        attention(few(256), 12, 197, 64),
+        attention(few(128), 12, 229, 64),
+        attention(few(1024), 6, 65, 64),
+        layer_norm(s, m, d),
+        add(s, m, d),
+        scale(s, m, d),
+        linear_cross_entropy(few(4096), d, 30522),
+        noisy_input(few(128), 32, 30522, d),
+        adamw(s, few(110 << 20)),
+    ]
 }

@@ -2,8 +2,9 @@
 
 use tweedie_engine::cases::{self, Case, Outcome, Size};
 use tweedie_engine::cuda::Cuda;
-use tweedie_engine::ops::{elementwise, norm};
-use tweedie_engine::{DType, Device, Noise, Result, Tape, Tensor};
+use tweedie_engine::ops::{elementwise, mean_square, norm};
+use tweedie_engine::optim::{AdamConfig, AdamW};
+use tweedie_engine::{DType, Device, Group, Noise, ParamsBuilder, Result, Tape, Tensor};
 
 use super::Wanted;
 use super::findings::{Check, Findings, Result as Found};
@@ -11,6 +12,8 @@ use crate::report::Progress;
 
 /// The check of the noise streams.
 pub const NOISE: &str = "noise";
+/// The check of the optimizer.
+pub const OPTIMIZER: &str = "optimizer";
 /// The check of captured graphs.
 pub const GRAPH: &str = "graph";
 
@@ -43,6 +46,10 @@ pub fn check(c: &Cuda, wanted: &Wanted, progress: &Progress, findings: &mut Find
     if wanted.has(NOISE) {
         progress.say(NOISE, "");
         noise(&device, findings)?;
+    }
+    if wanted.has(OPTIMIZER) {
+        progress.say(OPTIMIZER, "");
+        optimizer(&device, findings)?;
     }
     if wanted.has(GRAPH) {
         progress.say(GRAPH, "");
@@ -110,6 +117,40 @@ fn noise(device: &Device, findings: &mut Findings) -> Result<()> {
         for (name, (a, b)) in ["normal", "uniform"].iter().zip(cpu.iter().zip(&gpu)) {
             findings.note(NOISE, &label, name, BITS, Found::SameBits(same(a, b)));
         }
+    }
+    Ok(())
+}
+
+/// Weights, moments, average and counters after some steps, one of them with a gradient that is not finite.
+fn optimizer(device: &Device, findings: &mut Findings) -> Result<()> {
+    let run = |d: &Device| -> Result<Vec<(&'static str, Vec<f32>)>> {
+        let mut builder = ParamsBuilder::default();
+        let a = builder.add("a", &[33, 65], Group::Decay, cases::random(0, &[33, 65], 1.0).to_vec()?)?;
+        let b = builder.add("b", &[1, 7], Group::NoDecay, cases::random(1, &[1, 7], 1.0).to_vec()?)?;
+        let mut params = builder.build(d, *d != Device::Cpu)?;
+        let mut opt = AdamW::new(&params, AdamConfig { weight_decay: 0.3, ema: 0.9, ..AdamConfig::default() })?;
+        for step in 0..6 {
+            for (i, id) in [a, b].into_iter().enumerate() {
+                let g = cases::random(2 * step + i as u32, params.value(id).shape(), if step == 3 { f32::INFINITY } else { 0.2 });
+                let tape = Tape::new();
+                let w = tape.param(&params, id);
+                let loss = mean_square::mean_square(&tape, &w, &g.to_device(d)?, None)?;
+                drop(w);
+                let loss = elementwise::mean(&tape, &loss)?;
+                tape.backward(&loss, Some(&mut params))?;
+            }
+            opt.step(&mut params, 0.01)?;
+        }
+        let mut all = vec![("weights a", params.value(a).to_vec()?), ("weights b", params.value(b).to_vec()?)];
+        for (name, t) in opt.buffers() {
+            all.push((name, t.to_vec()?));
+        }
+        Ok(all)
+    };
+    let (cpu, gpu, again) = (run(&Device::Cpu)?, run(device)?, run(device)?);
+    for ((name, want), ((_, got), (_, twice))) in cpu.iter().zip(gpu.iter().zip(&again)) {
+        findings.note(OPTIMIZER, "6 steps", name, F32, Found::Error(error(want, got, rms(want))));
+        findings.note(OPTIMIZER, "6 steps", name, BITS, Found::SameBits(same(got, twice)));
     }
     Ok(())
 }
