@@ -125,12 +125,10 @@ fn bound_by_cudarc(present: bool, library: impl FnOnce() -> &'static Library, sy
 
 fn find_driver() -> Result<Found, String> {
     let file = open(&["libcuda.so.1", "libcuda.so", "nvcuda.dll"], "cuDriverGetVersion")?;
-    // SAFETY: asks the dynamic loader only; binds only what is present.
-    bound_by_cudarc(
-        unsafe { driver::sys::is_culib_present() },
-        || unsafe { driver::sys::culib() },
-        "cuDriverGetVersion",
-    )?;
+    // SAFETY: asks the dynamic loader only.
+    let present = unsafe { driver::sys::is_culib_present() };
+    // SAFETY: called only where the library is present, so it does not panic.
+    bound_by_cudarc(present, || unsafe { driver::sys::culib() }, "cuDriverGetVersion")?;
     let mut v: c_int = 0;
     // SAFETY: the library is loaded; the call writes one int.
     let rc = unsafe { driver::sys::cuDriverGetVersion(&mut v) };
@@ -143,8 +141,10 @@ fn find_driver() -> Result<Found, String> {
 fn find_nvrtc() -> Result<Found, String> {
     let names = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "nvrtc64_130_0.dll", "nvrtc64_120_0.dll"];
     let file = open(&names, "nvrtcVersion")?;
-    // SAFETY: asks the dynamic loader only; binds only what is present.
-    bound_by_cudarc(unsafe { nvrtc::sys::is_culib_present() }, || unsafe { nvrtc::sys::culib() }, "nvrtcVersion")?;
+    // SAFETY: asks the dynamic loader only.
+    let present = unsafe { nvrtc::sys::is_culib_present() };
+    // SAFETY: called only where the library is present, so it does not panic.
+    bound_by_cudarc(present, || unsafe { nvrtc::sys::culib() }, "nvrtcVersion")?;
     let (mut major, mut minor): (c_int, c_int) = (0, 0);
     // SAFETY: the library is loaded; the call writes two ints.
     let rc = unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) };
@@ -157,12 +157,10 @@ fn find_nvrtc() -> Result<Found, String> {
 fn find_cublaslt() -> Result<Found, String> {
     let names = ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", "cublasLt64_13.dll", "cublasLt64_12.dll"];
     let file = open(&names, "cublasLtGetVersion")?;
-    // SAFETY: asks the dynamic loader only; binds only what is present.
-    bound_by_cudarc(
-        unsafe { cublaslt::sys::is_culib_present() },
-        || unsafe { cublaslt::sys::culib() },
-        "cublasLtGetVersion",
-    )?;
+    // SAFETY: asks the dynamic loader only.
+    let present = unsafe { cublaslt::sys::is_culib_present() };
+    // SAFETY: called only where the library is present, so it does not panic.
+    bound_by_cudarc(present, || unsafe { cublaslt::sys::culib() }, "cublasLtGetVersion")?;
     // SAFETY: the library is loaded; the call takes and writes nothing.
     let v = unsafe { cublaslt::sys::cublasLtGetVersion() };
     Ok(Found { file, version: format!("{}.{}.{}", v / 10000, v % 10000 / 100, v % 100) })
