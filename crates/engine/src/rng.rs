@@ -87,6 +87,41 @@ pub fn normals_of(w: [u32; 4]) -> [f32; 4] {
     [a, b, c, d]
 }
 
+/// Philox blocks computed side by side: as many as a vector register has lanes.
+const LANES: usize = 16;
+
+/// Fill `row` with the numbers that `convert` makes of the words `base`, `base + 1`, … of `example`, four from each.
+#[inline(always)]
+pub(crate) fn fill_row(
+    row: &mut [f32],
+    base: u32,
+    words: impl Fn(u32) -> [u32; 4],
+    convert: impl Fn([u32; 4]) -> [f32; 4],
+) {
+    let (wide, rest) = row.as_chunks_mut::<{ 4 * LANES }>();
+    let mut index = base;
+    for chunk in wide {
+        let mut z = [[0.0_f32; LANES]; 4];
+        for l in 0..LANES {
+            let four = convert(words(index + l as u32));
+            for k in 0..4 {
+                z[k][l] = four[k];
+            }
+        }
+        for l in 0..LANES {
+            for k in 0..4 {
+                chunk[4 * l + k] = z[k][l];
+            }
+        }
+        index += LANES as u32;
+    }
+    for four in rest.chunks_mut(4) {
+        let z = convert(words(index));
+        four.copy_from_slice(&z[..four.len()]);
+        index += 1;
+    }
+}
+
 /// The address of a noise stream: seed, stream and step. It lives on the device, so that a captured graph can be
 /// replayed with another one.
 #[derive(Clone, Debug)]
@@ -172,12 +207,7 @@ impl Noise {
                 for (r, row) in out.chunks_mut(n).enumerate() {
                     simd(
                         #[inline(always)]
-                        || {
-                            for (i, four) in row.chunks_mut(4).enumerate() {
-                                let z = convert(words(ids[first + r], i as u32));
-                                four.copy_from_slice(&z[..four.len()]);
-                            }
-                        },
+                        || fill_row(row, 0, |i| words(ids[first + r], i), &convert),
                     );
                 }
             });

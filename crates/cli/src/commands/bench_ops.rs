@@ -111,11 +111,7 @@ fn text(r: &Report) -> String {
     ]);
     for o in &r.ops {
         let cells = |s: Option<&Speed>| match s {
-            Some(s) => [
-                format!("{:.3}", s.ms),
-                rate(s.per_second, o.unit),
-                format!("{:.0} %", s.share * 100.0),
-            ],
+            Some(s) => [format!("{:.3}", s.ms), rate(s.per_second, o.unit), format!("{:.0} %", s.share * 100.0)],
             None => ["–"; 3].map(String::from),
         };
         let ([f_ms, f_rate, f_share], [b_ms, b_rate, b_share]) = (cells(Some(&o.forward)), cells(o.both.as_ref()));

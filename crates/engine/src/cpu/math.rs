@@ -133,7 +133,12 @@ pub(crate) fn act_forward(act: Act, x: &[f32], y: &mut [f32]) {
             let x = &x[first..first + y.len()];
             simd(
                 #[inline(always)]
-                || y.iter_mut().zip(x).for_each(|(y, &x)| *y = f(x)),
+                || {
+                    // A `for` loop, not `for_each`: what is called here must be inlined to be vectorised.
+                    for (y, x) in y.iter_mut().zip(x) {
+                        *y = f(*x);
+                    }
+                },
             );
         });
     }
@@ -151,7 +156,11 @@ pub(crate) fn act_backward(act: Act, x: &[f32], d: &mut [f32]) {
             let x = &x[first..first + d.len()];
             simd(
                 #[inline(always)]
-                || d.iter_mut().zip(x).for_each(|(d, &x)| *d *= f(x)),
+                || {
+                    for (d, x) in d.iter_mut().zip(x) {
+                        *d *= f(*x);
+                    }
+                },
             );
         });
     }
@@ -165,35 +174,25 @@ pub(crate) fn act_backward(act: Act, x: &[f32], d: &mut [f32]) {
 /// Sixteen independent partial sums: one vector register, so the compiler need not reorder a float sum to vectorise it.
 const LANES: usize = 16;
 
-/// Σ f(i) over `0..n` with a fixed order of summation.
+/// Σ f(x[i], y[i], …) over slices of one length, with a fixed order of summation.
 #[inline(always)]
-pub(crate) fn sum_by(n: usize, f: impl Fn(usize) -> f32) -> f32 {
+pub(crate) fn sum_of<const N: usize>(xs: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
+    let parts = xs.map(|x| x.as_chunks::<LANES>());
     let mut acc = [0.0_f32; LANES];
-    let full = n / LANES * LANES;
-    let mut i = 0;
-    while i < full {
+    for i in 0..parts[0].0.len() {
+        let chunk = parts.map(|p| &p.0[i]);
         for (l, a) in acc.iter_mut().enumerate() {
-            *a += f(i + l);
+            *a += f(chunk.map(|c| c[l]));
         }
-        i += LANES;
     }
-    let mut s: f32 = acc.iter().sum();
-    for i in full..n {
-        s += f(i);
-    }
-    s
+    let rest: f32 = (0..parts[0].1.len()).map(|i| f(parts.map(|p| p.1[i]))).sum();
+    acc.iter().sum::<f32>() + rest
 }
 
-/// Σ x, in the order of [`sum_by`].
+/// Σ x.
 #[inline(always)]
 pub(crate) fn sum(x: &[f32]) -> f32 {
-    let mut acc = [0.0_f32; LANES];
-    let chunks = x.chunks_exact(LANES);
-    let rest = chunks.remainder();
-    for c in chunks {
-        acc.iter_mut().zip(c).for_each(|(a, c)| *a += c);
-    }
-    acc.iter().chain(rest).sum()
+    sum_of([x], |[x]| x)
 }
 
 /// Σ x·y over slices of one length, with a fixed order of summation.

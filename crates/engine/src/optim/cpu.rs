@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::{AdamW, CORRECTION1, CORRECTION2, EMA_DECAY, IN_A_ROW, LR, NORM, SCALE, SKIPPED, STEPS, ema_decay};
-use crate::cpu::math::{simd, sum_by};
+use crate::cpu::math::{simd, sum_of};
 use crate::error::{Error, Result};
 use crate::params::Params;
 
@@ -15,7 +15,7 @@ fn norm(g: &[f32]) -> f32 {
     let part = |c: &[f32]| {
         simd(
             #[inline(always)]
-            || sum_by(c.len(), |i| c[i] * c[i]),
+            || sum_of([c], |[x]| x * x),
         ) as f64
     };
     let parts: Vec<f64> = g.par_chunks(CHUNK).map(part).collect();

@@ -1,7 +1,7 @@
 //! The CPU has no other device to be held against: its gradients are held against finite differences of its outputs, and
 //! its results on one thread against those on several.
 
-use tweedie_engine::cases::{self, Case, Role, Size};
+use tweedie_engine::cases::{self, Case, Size};
 use tweedie_engine::{DType, Device, Result, Tape, Tensor, cpu};
 
 use super::Wanted;
@@ -71,7 +71,7 @@ fn projected(case: &Case, dy: &[f32], which: usize, direction: &[f32], step: f32
 fn differences(case: &Case, findings: &mut Findings) -> Result<()> {
     let out = case.outcome(&Device::Cpu, DType::F32)?;
     let dy = case.output_gradient(&[out.output.len()]).to_vec()?;
-    for (which, input) in case.inputs.iter().enumerate().filter(|(_, i)| i.role != Role::Data) {
+    for (which, input) in case.inputs.iter().enumerate().filter(|(_, i)| i.role.has_grad()) {
         let value = format!("d/d{}", input.name);
         let Some((_, grad)) = out.grads.iter().find(|g| g.0 == input.name) else {
             findings.broken(case.op, &case.label, &format!("{value} is missing"));
@@ -119,6 +119,7 @@ fn fingerprints(wanted: &Wanted) -> Vec<Print> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tweedie_engine::cases::Role;
     use tweedie_engine::{Backward, Grads, ops};
 
     struct Silent;

@@ -131,7 +131,11 @@ fn optimizer(device: &Device, findings: &mut Findings) -> Result<()> {
         let mut opt = AdamW::new(&params, AdamConfig { weight_decay: 0.3, ema: 0.9, ..AdamConfig::default() })?;
         for step in 0..6 {
             for (i, id) in [a, b].into_iter().enumerate() {
-                let g = cases::random(2 * step + i as u32, params.value(id).shape(), if step == 3 { f32::INFINITY } else { 0.2 });
+                let g = cases::random(
+                    2 * step + i as u32,
+                    params.value(id).shape(),
+                    if step == 3 { f32::INFINITY } else { 0.2 },
+                );
                 let tape = Tape::new();
                 let w = tape.param(&params, id);
                 let loss = mean_square::mean_square(&tape, &w, &g.to_device(d)?, None)?;

@@ -1,7 +1,7 @@
 //! Cross-entropy on the CPU.
 
 use super::{CHUNK_STEP, Chunk, Linear, Objective, STATE, STATS, chunks};
-use crate::cpu::math::{exp, max, simd, sum_by};
+use crate::cpu::math::{exp, max, simd, sum, sum_of};
 use crate::cpu::matmul::{matmul, n, t};
 use crate::cpu::par;
 use crate::cpu::pool::Buf;
@@ -53,16 +53,16 @@ fn update(o: &Objective, row: usize, c: Chunk, l: &[f32], s: &mut [f32]) {
     let largest = before.max(max(l));
     let base = base_of(largest);
     s[0] = largest;
-    s[1] = s[1] * exp(before - base) + sum_by(l.len(), |i| exp(l[i] - base));
+    s[1] = s[1] * exp(before - base) + sum_of([l], |[l]| exp(l - base));
     if let Some(q) = o.soft_row(row, c) {
-        s[2] += sum_by(l.len(), |i| q[i] * l[i]);
-        s[4] += sum_by(l.len(), |i| q[i]);
+        s[2] += sum_of([q, l], |[q, l]| q * l);
+        s[4] += sum(q);
     } else if let Some(at) = o.hard_at(row, c) {
         s[2] = l[at];
         s[4] = 1.0;
     }
     if o.smoothing > 0.0 {
-        s[3] += sum_by(l.len(), |i| l[i]);
+        s[3] += sum(l);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Mean square on the CPU.
 
-use crate::cpu::math::{simd, sum_by};
+use crate::cpu::math::{simd, sum_of};
 use crate::cpu::par;
 use crate::cpu::pool::Buf;
 
@@ -14,7 +14,7 @@ pub(super) fn forward(p: &[f32], t: &[f32], w: Option<&[f32]>, d: usize) -> Buf 
                 for (r, y) in y.iter_mut().enumerate() {
                     let row = first + r;
                     let (p, t) = (&p[row * d..][..d], &t[row * d..][..d]);
-                    let mean = sum_by(d, |i| (p[i] - t[i]) * (p[i] - t[i])) / d as f32;
+                    let mean = sum_of([p, t], |[p, t]| (p - t) * (p - t)) / d as f32;
                     *y = w.map_or(mean, |w| w[row] * mean);
                 }
             },

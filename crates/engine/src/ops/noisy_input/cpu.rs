@@ -6,7 +6,7 @@ use crate::cpu::matmul::{matmul, n as plain, t as transposed};
 use crate::cpu::par;
 use crate::cpu::pool::Buf;
 use crate::error::Result;
-use crate::rng::normals_of;
+use crate::rng::{fill_row, normals_of};
 use crate::tape::{Grads, Var, add_or_copy};
 use crate::tensor::Tensor;
 
@@ -28,12 +28,9 @@ pub(super) fn vectors(from: &NoisyTokens, b: usize, n: usize) -> Tensor {
                 Ok((words, ids)) => simd(
                     #[inline(always)]
                     || {
-                        let (id, base) = (ids[example], (token * fours) as u32);
-                        for (j, four) in y.chunks_mut(4).enumerate() {
-                            let z = normals_of(words(id, base + j as u32));
-                            for (y, z) in four.iter_mut().zip(z) {
-                                *y = scale * z;
-                            }
+                        fill_row(y, (token * fours) as u32, |i| words(ids[example], i), normals_of);
+                        for y in y.iter_mut() {
+                            *y *= scale;
                         }
                     },
                 ),

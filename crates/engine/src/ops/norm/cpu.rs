@@ -1,6 +1,6 @@
 //! Layer norm on the CPU.
 
-use crate::cpu::math::{simd, sum_by};
+use crate::cpu::math::{simd, sum, sum_of};
 use crate::cpu::par;
 
 /// x, y (rows, d); stats (rows, 2).
@@ -12,12 +12,12 @@ pub(super) fn forward(x: &[f32], gain: &[f32], bias: &[f32], eps: f32, y: &mut [
             || {
                 for (r, (y, st)) in y.chunks_exact_mut(d).zip(stats.chunks_exact_mut(2)).enumerate() {
                     let x = &x[(first + r) * d..][..d];
-                    let mean = sum_by(d, |i| x[i]) / d as f32;
-                    let var = sum_by(d, |i| (x[i] - mean) * (x[i] - mean)) / d as f32;
+                    let mean = sum(x) / d as f32;
+                    let var = sum_of([x], |[x]| (x - mean) * (x - mean)) / d as f32;
                     let rstd = 1.0 / (var + eps).sqrt();
                     st.copy_from_slice(&[mean, rstd]);
-                    for i in 0..d {
-                        y[i] = ((x[i] - mean) * rstd).mul_add(gain[i], bias[i]);
+                    for (y, (x, (g, b))) in y.iter_mut().zip(x.iter().zip(gain.iter().zip(bias))) {
+                        *y = ((x - mean) * rstd).mul_add(*g, *b);
                     }
                 }
             },
@@ -36,11 +36,12 @@ pub(super) fn backward_input(x: &[f32], gain: &[f32], stats: &[f32], dy: &[f32],
                     let row = first + r;
                     let (x, dy) = (&x[row * d..][..d], &dy[row * d..][..d]);
                     let (mean, rstd) = (stats[row * 2], stats[row * 2 + 1]);
-                    let m1 = sum_by(d, |i| gain[i] * dy[i]) / d as f32;
-                    let m2 = sum_by(d, |i| gain[i] * dy[i] * (x[i] - mean)) * rstd / d as f32;
-                    for i in 0..d {
-                        let v = rstd * (gain[i] * dy[i] - m1 - (x[i] - mean) * rstd * m2);
-                        dx[i] = if acc { dx[i] + v } else { v };
+                    let m1 = sum_of([gain, dy], |[g, dy]| g * dy) / d as f32;
+                    let m2 = sum_of([gain, dy, x], |[g, dy, x]| g * dy * (x - mean)) * rstd / d as f32;
+                    let inputs = x.iter().zip(gain.iter().zip(dy));
+                    for (dx, (x, (g, dy))) in dx.iter_mut().zip(inputs) {
+                        let v = rstd * (g * dy - m1 - (x - mean) * rstd * m2);
+                        *dx = if acc { *dx + v } else { v };
                     }
                 }
             },
@@ -59,9 +60,9 @@ pub(super) fn backward_params(x: &[f32], stats: &[f32], dy: &[f32], d: usize) ->
                 for row in range {
                     let (x, dy) = (&x[row * d..][..d], &dy[row * d..][..d]);
                     let (mean, rstd) = (stats[row * 2], stats[row * 2 + 1]);
-                    for i in 0..d {
-                        dgain[i] = (dy[i] * rstd).mul_add(x[i] - mean, dgain[i]);
-                        dbias[i] += dy[i];
+                    for ((dg, db), (x, dy)) in dgain.iter_mut().zip(dbias.iter_mut()).zip(x.iter().zip(dy)) {
+                        *dg = (dy * rstd).mul_add(x - mean, *dg);
+                        *db += dy;
                     }
                 }
             },
