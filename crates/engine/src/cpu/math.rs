@@ -22,7 +22,8 @@ pub(crate) fn simd<R>(f: impl FnOnce() -> R) -> R {
 pub(crate) fn exp(x: f32) -> f32 {
     const MAGIC: f32 = 12_582_912.0; // 1.5·2²³: adding it rounds to the nearest integer
     let c = x.clamp(-87.3, 88.7);
-    let n = c.mul_add(std::f32::consts::LOG2_E, MAGIC) - MAGIC;
+    let shifted = c.mul_add(std::f32::consts::LOG2_E, MAGIC);
+    let n = shifted - MAGIC;
     let r = n.mul_add(-0.693359375, c);
     let r = n.mul_add(2.12194440e-4, r);
     let p = 1.9875691500e-4_f32;
@@ -32,11 +33,12 @@ pub(crate) fn exp(x: f32) -> f32 {
     let p = p.mul_add(r, 1.6666665459e-1);
     let p = p.mul_add(r, 5.0000001201e-1);
     let e = p.mul_add(r * r, r) + 1.0;
-    // n lies in −126..=128, so the two half powers are normal numbers.
-    let n = n as i32;
+    // n lies in −126..=128, so the two half powers are normal numbers. It is read from the low bits of the shifted sum:
+    // `as i32` handles NaN and overflow lane by lane, which takes longer than all the rest.
+    let n = (shifted.to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32);
     let h = n >> 1;
-    let pow2 = |k: i32| f32::from_bits(((k + 127) << 23) as u32);
-    let e = e * pow2(h) * pow2(n - h);
+    let pow2 = |k: i32| f32::from_bits((k.wrapping_add(127) as u32) << 23);
+    let e = e * pow2(h) * pow2(n.wrapping_sub(h));
     if x < -87.3 { 0.0 } else { e }
 }
 
@@ -182,6 +184,32 @@ pub(crate) fn sum_by(n: usize, f: impl Fn(usize) -> f32) -> f32 {
     s
 }
 
+/// Σ x, in the order of [`sum_by`].
+#[inline(always)]
+pub(crate) fn sum(x: &[f32]) -> f32 {
+    let mut acc = [0.0_f32; LANES];
+    let chunks = x.chunks_exact(LANES);
+    let rest = chunks.remainder();
+    for c in chunks {
+        acc.iter_mut().zip(c).for_each(|(a, c)| *a += c);
+    }
+    acc.iter().chain(rest).sum()
+}
+
+/// Σ x·y over slices of one length, with a fixed order of summation.
+#[inline(always)]
+pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
+    let mut acc = [0.0_f32; LANES];
+    let (xs, ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
+    let rest: f32 = xs.remainder().iter().zip(ys.remainder()).map(|(x, y)| x * y).sum();
+    for (x, y) in xs.zip(ys) {
+        for ((a, x), y) in acc.iter_mut().zip(x).zip(y) {
+            *a = x.mul_add(*y, *a);
+        }
+    }
+    acc.iter().sum::<f32>() + rest
+}
+
 /// The largest element (−∞ for an empty slice).
 #[inline(always)]
 pub(crate) fn max(x: &[f32]) -> f32 {
@@ -231,6 +259,17 @@ mod tests {
         assert!(worst_erf < 1.2e-7, "erf: {worst_erf}"); // one unit in the last place near 1
         assert_eq!((exp(-200.0), exp(0.0)), (0.0, 1.0));
         assert!(exp(f32::NEG_INFINITY) == 0.0 && exp(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn sums_of_any_length_agree_with_f64() {
+        for len in [0, 1, 15, 16, 17, 100] {
+            let x: Vec<f32> = (0..len).map(|i| (i * 37 % 11) as f32 - 4.5).collect();
+            let y: Vec<f32> = (0..len).map(|i| (i * 53 % 13) as f32 - 6.0).collect();
+            // Multiples of 1/2 below 2²³: exact in f32, in any order.
+            assert_eq!(sum(&x) as f64, x.iter().map(|&x| x as f64).sum::<f64>());
+            assert_eq!(dot(&x, &y) as f64, x.iter().zip(&y).map(|(&x, &y)| x as f64 * y as f64).sum::<f64>());
+        }
     }
 
     #[test]
