@@ -209,6 +209,32 @@ pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
     acc.iter().sum::<f32>() + rest
 }
 
+/// Σ x, in the order of [`sum_by`].
+#[inline(always)]
+pub(crate) fn sum(x: &[f32]) -> f32 {
+    let mut acc = [0.0_f32; LANES];
+    let chunks = x.chunks_exact(LANES);
+    let rest = chunks.remainder();
+    for c in chunks {
+        acc.iter_mut().zip(c).for_each(|(a, c)| *a += c);
+    }
+    acc.iter().chain(rest).sum()
+}
+
+/// Σ x·y over slices of one length, with a fixed order of summation.
+#[inline(always)]
+pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
+    let mut acc = [0.0_f32; LANES];
+    let (xs, ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
+    let rest: f32 = xs.remainder().iter().zip(ys.remainder()).map(|(x, y)| x * y).sum();
+    for (x, y) in xs.zip(ys) {
+        for ((a, x), y) in acc.iter_mut().zip(x).zip(y) {
+            *a = x.mul_add(*y, *a);
+        }
+    }
+    acc.iter().sum::<f32>() + rest
+}
+
 /// The largest element (−∞ for an empty slice).
 #[inline(always)]
 pub(crate) fn max(x: &[f32]) -> f32 {

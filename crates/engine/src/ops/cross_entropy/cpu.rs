@@ -1,7 +1,7 @@
 //! Cross-entropy on the CPU.
 
 use super::{CHUNK_STEP, Chunk, Linear, Objective, STATE, STATS, chunks};
-use crate::cpu::math::{exp, max, simd, sum, sum_of};
+use crate::cpu::math::{dot, exp, max, simd, sum};
 use crate::cpu::matmul::{matmul, n, t};
 use crate::cpu::par;
 use crate::cpu::pool::Buf;
@@ -17,7 +17,7 @@ const LOGIT_WORK: usize = 16;
 
 /// Classes per chunk: a chunk's logits should stay in the second-level caches between the product and what reads it.
 pub(super) fn chunk(rows: usize) -> usize {
-    const FLOATS: usize = 1 << 18;
+    const FLOATS: usize = 1 << 19;
     (FLOATS / rows.max(1) / CHUNK_STEP * CHUNK_STEP).clamp(512, 8192)
 }
 
@@ -46,6 +46,42 @@ impl Objective {
     }
 }
 
+/// One vector register of logits.
+const LANES: usize = 16;
+
+/// Σ exp(l − base). The last few elements fill a vector of their own: one by one they would take longer than the rest.
+#[inline(always)]
+fn sum_exp(l: &[f32], base: f32) -> f32 {
+    let mut acc = [0.0; LANES];
+    let (full, rest) = l.as_chunks::<LANES>();
+    for v in full {
+        acc.iter_mut().zip(v).for_each(|(a, v)| *a += exp(v - base));
+    }
+    if !rest.is_empty() {
+        let mut last = [f32::NEG_INFINITY; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        acc.iter_mut().zip(last).for_each(|(a, v)| *a += exp(v - base));
+    }
+    acc.iter().sum()
+}
+
+/// l = by·exp(l − base) − less, the last few elements as in [`sum_exp`].
+#[inline(always)]
+fn exp_in_place(l: &mut [f32], base: f32, by: f32, less: f32) {
+    let (full, rest) = l.as_chunks_mut::<LANES>();
+    for v in full.as_flattened_mut() {
+        *v = by.mul_add(exp(*v - base), -less);
+    }
+    if !rest.is_empty() {
+        let mut last = [0.0; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        for v in &mut last {
+            *v = by.mul_add(exp(*v - base), -less);
+        }
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
+}
+
 /// Take the logits `l` of `row` in `c` into the row's running numbers.
 #[inline(always)]
 fn update(o: &Objective, row: usize, c: Chunk, l: &[f32], s: &mut [f32]) {
@@ -53,9 +89,9 @@ fn update(o: &Objective, row: usize, c: Chunk, l: &[f32], s: &mut [f32]) {
     let largest = before.max(max(l));
     let base = base_of(largest);
     s[0] = largest;
-    s[1] = s[1] * exp(before - base) + sum_of([l], |[l]| exp(l - base));
+    s[1] = s[1] * exp(before - base) + sum_exp(l, base);
     if let Some(q) = o.soft_row(row, c) {
-        s[2] += sum_of([q, l], |[q, l]| q * l);
+        s[2] += dot(q, l);
         s[4] += sum(q);
     } else if let Some(at) = o.hard_at(row, c) {
         s[2] = l[at];
@@ -98,16 +134,10 @@ fn differentiate(o: &Objective, row: usize, c: Chunk, stats: &[f32], dy: f32, l:
     let by = g * mass * inverse;
     let even = g * mass * o.smoothing / o.classes as f32;
     let sharp = g * (1.0 - o.smoothing);
+    exp_in_place(l, base, by, even);
     if let Some(q) = o.soft_row(row, c) {
-        for (l, q) in l.iter_mut().zip(q) {
-            *l = by.mul_add(exp(*l - base), -even) - sharp * q;
-        }
-        return;
-    }
-    for l in l.iter_mut() {
-        *l = by.mul_add(exp(*l - base), -even);
-    }
-    if let Some(at) = o.hard_at(row, c) {
+        l.iter_mut().zip(q).for_each(|(l, q)| *l -= sharp * q);
+    } else if let Some(at) = o.hard_at(row, c) {
         l[at] -= sharp;
     }
 }

@@ -156,8 +156,8 @@ struct Linear<L> {
 /// Head and loss in one: `cross_entropy(x·weightᵀ + bias)` for `x` \[…, d\], `weight` \[V, d\], `bias` \[V\].
 ///
 /// With `chunk` the logits of at most that many classes (rounded up to a multiple of 64) live at a time, and the backward
-/// pass computes them again. Without it the size is chosen, and where all logits are small (see `KEEP`) they are kept,
-/// which saves that fourth product.
+/// pass computes them again. Without it the size is chosen, and where all logits are small (256 MiB on the CPU, 512 MiB on
+/// the GPU) they are kept, which saves that fourth product.
 pub fn linear_cross_entropy(
     tape: &Tape,
     x: &Var,

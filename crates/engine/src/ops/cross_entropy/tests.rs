@@ -247,7 +247,7 @@ fn wrong_inputs_are_errors_that_name_the_fault() {
     let tape = Tape::inference();
     let logits = tape.constant(tensor(&[2, 3], vec![0.0; 6]));
     let fails = |loss: &Loss, words: &str| {
-        let e = cross_entropy(&tape, &logits, loss).err().expect(words).to_string();
+        let e = cross_entropy(&tape, &logits, loss).expect_err(words).to_string();
         assert!(e.starts_with("cross_entropy: ") && e.contains(words), "{e}");
     };
     let (good, beyond, short) = (classes(vec![0, 2]), classes(vec![2, 3]), classes(vec![0]));
