@@ -167,12 +167,24 @@ impl Noise {
 
     /// Standard normals, one row of `n` for each id in `examples` (u32 \[rows\]).
     pub fn normal(&self, examples: &Tensor, n: usize) -> Result<Tensor> {
-        self.fill(examples, n, "fill_normal", normals_of)
+        self.fill(
+            examples,
+            n,
+            "fill_normal",
+            #[inline(always)]
+            |w| normals_of(w),
+        )
     }
 
     /// Uniform numbers in [0, 1), one row of `n` for each id in `examples`.
     pub fn uniform(&self, examples: &Tensor, n: usize) -> Result<Tensor> {
-        self.fill(examples, n, "fill_uniform", |w| w.map(uniform_of))
+        self.fill(
+            examples,
+            n,
+            "fill_uniform",
+            #[inline(always)]
+            |w| [uniform_of(w[0]), uniform_of(w[1]), uniform_of(w[2]), uniform_of(w[3])],
+        )
     }
 
     fn fill(
@@ -207,7 +219,16 @@ impl Noise {
                 for (r, row) in out.chunks_mut(n).enumerate() {
                     simd(
                         #[inline(always)]
-                        || fill_row(row, 0, |i| words(ids[first + r], i), &convert),
+                        || {
+                            fill_row(
+                                row,
+                                0,
+                                #[inline(always)]
+                                |i| words(ids[first + r], i),
+                                #[inline(always)]
+                                |w| convert(w),
+                            );
+                        },
                     );
                 }
             });

@@ -134,7 +134,7 @@ pub(crate) fn act_forward(act: Act, x: &[f32], y: &mut [f32]) {
             simd(
                 #[inline(always)]
                 || {
-                    // A `for` loop, not `for_each`: what is called here must be inlined to be vectorised.
+                    // Everything here must be inlined to be vectorised: hence `for`, and closures instead of functions.
                     for (y, x) in y.iter_mut().zip(x) {
                         *y = f(*x);
                     }
@@ -143,9 +143,24 @@ pub(crate) fn act_forward(act: Act, x: &[f32], y: &mut [f32]) {
         });
     }
     match act {
-        Act::GeluErf => each(x, y, gelu_erf_value),
-        Act::GeluTanh => each(x, y, gelu_tanh_value),
-        Act::Silu => each(x, y, silu_value),
+        Act::GeluErf => each(
+            x,
+            y,
+            #[inline(always)]
+            |x| gelu_erf_value(x),
+        ),
+        Act::GeluTanh => each(
+            x,
+            y,
+            #[inline(always)]
+            |x| gelu_tanh_value(x),
+        ),
+        Act::Silu => each(
+            x,
+            y,
+            #[inline(always)]
+            |x| silu_value(x),
+        ),
     }
 }
 
@@ -165,9 +180,24 @@ pub(crate) fn act_backward(act: Act, x: &[f32], d: &mut [f32]) {
         });
     }
     match act {
-        Act::GeluErf => each(x, d, gelu_erf_slope),
-        Act::GeluTanh => each(x, d, gelu_tanh_slope),
-        Act::Silu => each(x, d, silu_slope),
+        Act::GeluErf => each(
+            x,
+            d,
+            #[inline(always)]
+            |x| gelu_erf_slope(x),
+        ),
+        Act::GeluTanh => each(
+            x,
+            d,
+            #[inline(always)]
+            |x| gelu_tanh_slope(x),
+        ),
+        Act::Silu => each(
+            x,
+            d,
+            #[inline(always)]
+            |x| silu_slope(x),
+        ),
     }
 }
 
@@ -193,32 +223,6 @@ pub(crate) fn sum_of<const N: usize>(xs: [&[f32]; N], f: impl Fn([f32; N]) -> f3
 #[inline(always)]
 pub(crate) fn sum(x: &[f32]) -> f32 {
     sum_of([x], |[x]| x)
-}
-
-/// Σ x·y over slices of one length, with a fixed order of summation.
-#[inline(always)]
-pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
-    let mut acc = [0.0_f32; LANES];
-    let (xs, ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
-    let rest: f32 = xs.remainder().iter().zip(ys.remainder()).map(|(x, y)| x * y).sum();
-    for (x, y) in xs.zip(ys) {
-        for ((a, x), y) in acc.iter_mut().zip(x).zip(y) {
-            *a = x.mul_add(*y, *a);
-        }
-    }
-    acc.iter().sum::<f32>() + rest
-}
-
-/// Σ x, in the order of [`sum_by`].
-#[inline(always)]
-pub(crate) fn sum(x: &[f32]) -> f32 {
-    let mut acc = [0.0_f32; LANES];
-    let chunks = x.chunks_exact(LANES);
-    let rest = chunks.remainder();
-    for c in chunks {
-        acc.iter_mut().zip(c).for_each(|(a, c)| *a += c);
-    }
-    acc.iter().chain(rest).sum()
 }
 
 /// Σ x·y over slices of one length, with a fixed order of summation.

@@ -28,7 +28,14 @@ pub(super) fn vectors(from: &NoisyTokens, b: usize, n: usize) -> Tensor {
                 Ok((words, ids)) => simd(
                     #[inline(always)]
                     || {
-                        fill_row(y, (token * fours) as u32, |i| words(ids[example], i), normals_of);
+                        fill_row(
+                            y,
+                            (token * fours) as u32,
+                            #[inline(always)]
+                            |i| words(ids[example], i),
+                            #[inline(always)]
+                            |w| normals_of(w),
+                        );
                         for y in y.iter_mut() {
                             *y *= scale;
                         }
