@@ -48,11 +48,8 @@ pub(crate) enum Epilogue {
         bias: u64,
         aux: u64,
     },
-    /// Multiply by GELU's slope (tanh form) at `aux`; column sums of the result to `bias_grad`.
-    GeluGrad {
-        aux: u64,
-        bias_grad: u64,
-    },
+    /// Multiply by GELU's slope (tanh form) at `aux`.
+    GeluGrad { aux: u64 },
     /// `c = aᵀ·b` where `a` holds output gradients: also the column sums of `a`, in the type of `c`.
     SumOfA {
         sums: u64,
@@ -66,7 +63,7 @@ impl Epilogue {
             Epilogue::None => CUBLASLT_EPILOGUE_DEFAULT,
             Epilogue::Bias(_) => CUBLASLT_EPILOGUE_BIAS,
             Epilogue::BiasGelu { .. } => CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
-            Epilogue::GeluGrad { .. } => CUBLASLT_EPILOGUE_DGELU_BGRAD,
+            Epilogue::GeluGrad { .. } => CUBLASLT_EPILOGUE_DGELU,
             // cuBLAS is column-major: row-major `aᵀ·b` is its `B·A`, so our `a` is its B.
             Epilogue::SumOfA { .. } => CUBLASLT_EPILOGUE_BGRADB,
         }
@@ -78,7 +75,7 @@ impl Epilogue {
             Epilogue::None => (0, 0),
             Epilogue::Bias(b) => (b, 0),
             Epilogue::BiasGelu { bias, aux } => (bias, aux),
-            Epilogue::GeluGrad { aux, bias_grad } => (bias_grad, aux),
+            Epilogue::GeluGrad { aux } => (0, aux),
             Epilogue::SumOfA { sums } => (sums, 0),
         }
     }
@@ -325,7 +322,6 @@ impl Blas {
             Epilogue::BiasGelu { bias, aux: a } => {
                 Epilogue::BiasGelu { bias, aux: aux.as_ref().map_or(a, Buffer::ptr) }
             }
-            Epilogue::GeluGrad { aux, .. } => Epilogue::GeluGrad { aux, bias_grad: vector.ptr() },
             Epilogue::SumOfA { .. } => Epilogue::SumOfA { sums: vector.ptr() },
             e => e,
         };

@@ -73,19 +73,12 @@ pub(super) fn act_backward(c: &Cuda, act: Act, pre: &Tensor, dy: &Tensor) -> Res
     Ok(d)
 }
 
-/// dW = dᵀ·x and, if `with_bias`, db = column sums of d (fused into the same product where possible).
-pub(super) fn backward_weights(
-    c: &Cuda,
-    layer: &Affine,
-    x: &Tensor,
-    d: &Tensor,
-    with_bias: bool,
-    grads: &mut Grads,
-) -> Result<()> {
+/// dW = dᵀ·x and db = column sums of d (fused into the same product where possible).
+pub(super) fn backward_weights(c: &Cuda, layer: &Affine, x: &Tensor, d: &Tensor, grads: &mut Grads) -> Result<()> {
     let (rows, inner, out) = (x.rows(), layer.inner(), layer.out());
     let bias = match &layer.b {
-        Some(b) if with_bias => grads.dst_cuda(b, DType::F32)?,
-        _ => None,
+        Some(b) => grads.dst_cuda(b, DType::F32)?,
+        None => None,
     };
     let mut bias_done = bias.is_none();
     if let Some(dw) = grads.dst_cuda(&layer.w, DType::F32)? {
@@ -135,16 +128,9 @@ pub(super) fn backward_input(c: &Cuda, layer: &Affine, x: &Var, d: &Tensor, grad
     })
 }
 
-/// Gradient of the first layer's pre-activation, and whether its bias gradient came with it.
-pub(super) fn backward_hidden(
-    c: &Cuda,
-    up: &Affine,
-    down: &Affine,
-    act: Act,
-    pre: &Tensor,
-    dy: &Tensor,
-    grads: &mut Grads,
-) -> Result<(Tensor, bool)> {
+/// Gradient of the first layer's pre-activation. Its bias gradient comes with the product for the first weight: cuBLASLt
+/// can also sum it here (DGELU_BGRAD), but that made this product slower than a separate pass.
+pub(super) fn backward_hidden(c: &Cuda, down: &Affine, act: Act, pre: &Tensor, dy: &Tensor) -> Result<Tensor> {
     let (rows, mid, out, dtype) = (dy.rows(), down.inner(), down.out(), dy.dtype());
     let w = down.w.value_as(dtype)?;
     let d = Tensor::cuda(c, pre.shape(), dtype)?;
@@ -158,18 +144,9 @@ pub(super) fn backward_hidden(
         add: None,
         epilogue,
     };
-    if fuses(act, dtype, mid) {
-        let sums = Tensor::cuda(c, &[mid], dtype)?; // the library sums in f32 and stores in the product's type
-        if c.try_gemm(&product(Epilogue::GeluGrad { aux: pre.ptr(), bias_grad: sums.ptr() }))? {
-            if let Some(b) = &up.b
-                && let Some(db) = grads.dst_cuda(b, DType::F32)?
-            {
-                add_into_cuda(c, &db.tensor, &sums, db.acc)?;
-            }
-            return Ok((d, true));
-        }
+    if !fuses(act, dtype, mid) || !c.try_gemm(&product(Epilogue::GeluGrad { aux: pre.ptr() }))? {
+        c.gemm(&product(Epilogue::None))?;
+        launch_act(c, by_type!(dtype, "act_backward"), act, pre, &d, &d)?;
     }
-    c.gemm(&product(Epilogue::None))?;
-    launch_act(c, by_type!(dtype, "act_backward"), act, pre, &d, &d)?;
-    Ok((d, false))
+    Ok(d)
 }

@@ -103,7 +103,7 @@ impl Backward for Linear {
                     Some((act, pre)) => cuda::act_backward(c, *act, pre, dy)?,
                     None => dy.clone(),
                 };
-                cuda::backward_weights(c, &self.layer, self.x.value(), &d, true, grads)?;
+                cuda::backward_weights(c, &self.layer, self.x.value(), &d, grads)?;
                 cuda::backward_input(c, &self.layer, &self.x, &d, grads)
             }
             None => {
@@ -177,10 +177,9 @@ impl Backward for Mlp {
         }
         match dy.cuda_device() {
             Some(c) => {
-                cuda::backward_weights(c, &self.down, &self.hidden, dy, true, grads)?;
-                let (d, has_bias_grad) =
-                    cuda::backward_hidden(c, &self.up, &self.down, self.act, &self.pre, dy, grads)?;
-                cuda::backward_weights(c, &self.up, self.x.value(), &d, !has_bias_grad, grads)?;
+                cuda::backward_weights(c, &self.down, &self.hidden, dy, grads)?;
+                let d = cuda::backward_hidden(c, &self.down, self.act, &self.pre, dy)?;
+                cuda::backward_weights(c, &self.up, self.x.value(), &d, grads)?;
                 cuda::backward_input(c, &self.up, &self.x, &d, grads)
             }
             None => {

@@ -10,7 +10,13 @@ use crate::tensor::{DType, Tensor};
 /// Elements of y_t that live at once: 256 MiB in bf16.
 const BAND: usize = 1 << 27;
 
-/// Write rows `first..first + rows` of y_t into `y`.
+/// Rows of y_t and of the weight lie this far apart: products are several times slower on rows that are not aligned, and
+/// most vocabularies are not multiples of 8.
+fn stride(vocab: usize) -> usize {
+    vocab.next_multiple_of(8)
+}
+
+/// Write rows `first..first + rows` of y_t into `y`, whose rows are its last axis apart.
 pub(super) fn fill(c: &Cuda, from: &NoisyTokens, first: usize, rows: usize, y: &Tensor) -> Result<()> {
     let (n, v) = (from.tokens.shape()[1], from.vocab);
     let name = by_type!(y.dtype(), "noisy_rows");
@@ -19,8 +25,16 @@ pub(super) fn fill(c: &Cuda, from: &NoisyTokens, first: usize, rows: usize, y: &
         Eps::Drawn { noise, examples } => (noise.key().ptr(), noise.offset(), examples.ptr(), 0),
         Eps::Given(e) => (0, 0, 0, e.ptr()),
     };
-    let args = args![y, &from.tokens, &from.signal, &from.spread, given, key, step, ids, first, rows, n, v];
+    let args = args![y, &from.tokens, &from.signal, &from.spread, given, key, step, ids, first, rows, n, v, y.width()];
     c.launch(&SOURCE, 0, name, grid, 256, 0, args)
+}
+
+/// Copy a (rows, v) matrix between row strides, adding to the target if `acc`.
+fn restride(c: &Cuda, from: &Tensor, to: &Tensor, v: usize, acc: bool) -> Result<()> {
+    let rows = to.rows();
+    let name = by_type!(to.dtype(), "restride");
+    let grid = (v.div_ceil(256), rows, 1);
+    c.launch(&SOURCE, 0, name, grid, 256, 0, args![from, to, from.width(), to.width(), v, acc])
 }
 
 fn band_rows(vocab: usize) -> usize {
@@ -29,15 +43,20 @@ fn band_rows(vocab: usize) -> usize {
 
 pub(super) fn forward(c: &Cuda, from: &NoisyTokens, w: &Var, b: &Var, dtype: DType, shape: &[usize]) -> Result<Tensor> {
     let (rows, v, d) = (from.tokens.len(), from.vocab, w.shape()[0]);
-    let (w, b) = (w.value_as(dtype)?, b.value_as(dtype)?);
+    let (mut w, b) = (w.value_as(dtype)?, b.value_as(dtype)?);
+    if stride(v) != v {
+        let aligned = Tensor::cuda(c, &[d, stride(v)], dtype)?;
+        restride(c, &w, &aligned, v, false)?;
+        w = aligned;
+    }
     let out = Tensor::cuda(c, shape, dtype)?;
     for first in (0..rows).step_by(band_rows(v)) {
         let m = band_rows(v).min(rows - first);
-        let y = Tensor::cuda(c, &[m, v], dtype)?;
+        let y = Tensor::cuda(c, &[m, stride(v)], dtype)?;
         fill(c, from, first, m, &y)?;
         let to = out.view(first * d, &[m, d]);
-        let product =
-            |epilogue| Gemm { m, n: d, k: v, a: Mat::of(&y), b: Mat::of(&w).t(), c: Mat::of(&to), add: None, epilogue };
+        let (a, b_mat) = (Mat::of(&y), Mat::of(&w).t());
+        let product = |epilogue| Gemm { m, n: d, k: v, a, b: b_mat, c: Mat::of(&to), add: None, epilogue };
         if !c.try_gemm(&product(Epilogue::Bias(b.ptr())))? {
             c.gemm(&product(Epilogue::None))?;
             let name = by_type!(dtype, "add_bias");
@@ -54,14 +73,16 @@ pub(super) fn backward(c: &Cuda, from: &NoisyTokens, w: &Var, b: &Var, dy: &Tens
         column_sums_cuda(c, dy, d, &db)?;
     }
     let Some(dw) = grads.dst_cuda(w, DType::F32)? else { return Ok(()) };
+    let aligned = stride(v) == v;
+    let sum = if aligned { dw.tensor.clone() } else { Tensor::cuda(c, &[d, stride(v)], DType::F32)? };
     for first in (0..rows).step_by(band_rows(v)) {
         let k = band_rows(v).min(rows - first);
-        let y = Tensor::cuda(c, &[k, v], dtype)?;
+        let y = Tensor::cuda(c, &[k, stride(v)], dtype)?;
         fill(c, from, first, k, &y)?;
         let d_band = dy.view(first * d, &[k, d]);
-        let add = (dw.acc || first > 0).then(|| dw.tensor.ptr());
+        let add = (first > 0 || (aligned && dw.acc)).then(|| sum.ptr());
         let (a, b) = (Mat::of(&d_band).t(), Mat::of(&y));
-        c.gemm(&Gemm { m: d, n: v, k, a, b, c: Mat::of(&dw.tensor), add, epilogue: Epilogue::None })?;
+        c.gemm(&Gemm { m: d, n: v, k, a, b, c: Mat::of(&sum), add, epilogue: Epilogue::None })?;
     }
-    Ok(())
+    if aligned { Ok(()) } else { restride(c, &sum, &dw.tensor, v, dw.acc) }
 }

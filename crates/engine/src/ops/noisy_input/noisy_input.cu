@@ -1,10 +1,10 @@
 // y_t = signal·onehot(token) + spread·ε, four classes a thread. Noise as in src/rng.rs: token n of an example takes
 // words n·⌈V/4⌉ + v/4 of that example's stream.
 
-// y (rows, V) holds rows first.. of all (B·N, V); tokens (B·N); signal, spread, examples (B); eps (B·N, V) or null.
+// y (rows, stride ≥ V) holds rows first.. of all (B·N, V); tokens (B·N); signal, spread, examples (B); eps (B·N, V) or null.
 template <typename T>
 __device__ void noisy_rows(T* y, const u32* tokens, const float* signal, const float* spread, const float* eps,
-                           const u32* key, u32 step, const u32* examples, int first, int rows, int n, int v) {
+                           const u32* key, u32 step, const u32* examples, int first, int rows, int n, int v, int stride) {
     u32 fours = (v + 3) / 4;
     u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     u64 local = i / fours;
@@ -22,8 +22,8 @@ __device__ void noisy_rows(T* y, const u32* tokens, const float* signal, const f
     }
 #pragma unroll
     for (int j = 0; j < 4; j++) z[j] = scale * z[j] + (j == hot ? signal[example] : 0.f);
-    T* p = y + local * v + at;
-    if (sizeof(T) == 2 && v % 4 == 0) {
+    T* p = y + local * stride + at;
+    if (sizeof(T) == 2 && stride % 4 == 0 && at + 4 <= v) {
         *(u64*)p = (u64)pack_bf16(z[2], z[3]) << 32 | pack_bf16(z[0], z[1]);
         return;
     }
@@ -32,11 +32,23 @@ __device__ void noisy_rows(T* y, const u32* tokens, const float* signal, const f
         if (at + j < v) p[j] = from_f32<T>(z[j]);
 }
 
+// to (rows, to_stride) = or += from (rows, from_stride), over the first v columns.
+template <typename T> __device__ void restride(const T* from, T* to, int from_stride, int to_stride, int v, int acc) {
+    int col = blockIdx.x * blockDim.x + threadIdx.x;
+    if (col >= v) return;
+    from += (i64)blockIdx.y * from_stride + col;
+    to += (i64)blockIdx.y * to_stride + col;
+    *to = acc ? from_f32<T>(to_f32(*to) + to_f32(*from)) : *from;
+}
+
 #define NOISY(T, S)                                                                                                     \
     extern "C" __global__ void noisy_rows_##S(T* y, const u32* tokens, const float* signal, const float* spread,        \
                                               const float* eps, const u32* key, u32 step, const u32* examples,          \
-                                              int first, int rows, int n, int v) {                                      \
-        noisy_rows<T>(y, tokens, signal, spread, eps, key, step, examples, first, rows, n, v);                          \
+                                              int first, int rows, int n, int v, int stride) {                          \
+        noisy_rows<T>(y, tokens, signal, spread, eps, key, step, examples, first, rows, n, v, stride);                  \
+    }                                                                                                                   \
+    extern "C" __global__ void restride_##S(const T* from, T* to, int from_stride, int to_stride, int v, int acc) {     \
+        restride<T>(from, to, from_stride, to_stride, v, acc);                                                          \
     }
 NOISY(float, f32)
 NOISY(bf16, bf16)

@@ -53,12 +53,11 @@ impl Backward for Norm {
             return cuda::backward(c, self, dy, grads);
         }
         let (xs, g, st, d) = (x.value().f32s(), gain.value().f32s(), stats.f32s(), dy.f32s());
-        if gain.needs_grad() || bias.needs_grad() {
-            let (dgain, dbias) = cpu::backward_params(xs, st, d, g.len());
-            grads.write_cpu(gain, |dst, acc| add_or_copy(dst, &dgain, acc))?;
-            grads.write_cpu(bias, |dst, acc| add_or_copy(dst, &dbias, acc))?;
-        }
-        grads.write_cpu(x, |dst, acc| cpu::backward_input(xs, g, st, d, dst, acc))
+        let mut sums = None;
+        grads.write_cpu(x, |dst, acc| sums = Some(cpu::backward(xs, g, st, d, Some((dst, acc)))))?;
+        let (dgain, dbias) = sums.unwrap_or_else(|| cpu::backward(xs, g, st, d, None));
+        grads.write_cpu(gain, |dst, acc| add_or_copy(dst, &dgain, acc))?;
+        grads.write_cpu(bias, |dst, acc| add_or_copy(dst, &dbias, acc))
     }
 }
 
