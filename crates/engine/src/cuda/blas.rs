@@ -49,7 +49,9 @@ pub(crate) enum Epilogue {
         aux: u64,
     },
     /// Multiply by GELU's slope (tanh form) at `aux`.
-    GeluGrad { aux: u64 },
+    GeluGrad {
+        aux: u64,
+    },
     /// `c = aᵀ·b` where `a` holds output gradients: also the column sums of `a`, in the type of `c`.
     SumOfA {
         sums: u64,

@@ -20,13 +20,14 @@ fn stride(vocab: usize) -> usize {
 pub(super) fn fill(c: &Cuda, from: &NoisyTokens, first: usize, rows: usize, y: &Tensor) -> Result<()> {
     let (n, v) = (from.tokens.shape()[1], from.vocab);
     let name = by_type!(y.dtype(), "noisy_rows");
-    let grid = ((rows * v.div_ceil(4)).div_ceil(256), 1, 1);
+    let fours = v.div_ceil(4);
+    let block = fours.next_multiple_of(32).min(256);
     let (key, step, ids, given) = match &from.eps {
         Eps::Drawn { noise, examples } => (noise.key().ptr(), noise.offset(), examples.ptr(), 0),
         Eps::Given(e) => (0, 0, 0, e.ptr()),
     };
-    let args = args![y, &from.tokens, &from.signal, &from.spread, given, key, step, ids, first, rows, n, v, y.width()];
-    c.launch(&SOURCE, 0, name, grid, 256, 0, args)
+    let args = args![y, &from.tokens, &from.signal, &from.spread, given, key, step, ids, first, n, v, y.width()];
+    c.launch(&SOURCE, 0, name, (rows, fours.div_ceil(block), 1), block, 0, args)
 }
 
 /// Copy a (rows, v) matrix between row strides, adding to the target if `acc`.

@@ -1,28 +1,24 @@
-// y_t = signal·onehot(token) + spread·ε, four classes a thread. Noise as in src/rng.rs: token n of an example takes
+// y_t = signal·onehot(token) + spread·ε, four classes a thread, one row a block column: no division by the vocabulary. Noise as in src/rng.rs: token n of an example takes
 // words n·⌈V/4⌉ + v/4 of that example's stream.
 
 // y (rows, stride ≥ V) holds rows first.. of all (B·N, V); tokens (B·N); signal, spread, examples (B); eps (B·N, V) or null.
 template <typename T>
 __device__ void noisy_rows(T* y, const u32* tokens, const float* signal, const float* spread, const float* eps,
-                           const u32* key, u32 step, const u32* examples, int first, int rows, int n, int v, int stride) {
-    u32 fours = (v + 3) / 4;
-    u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    u64 local = i / fours;
-    u32 four = (u32)(i % fours);
-    if (local >= (u64)rows) return;
-    u64 row = first + local;
-    u32 example = (u32)(row / n), token = (u32)(row % n);
+                           const u32* key, u32 step, const u32* examples, int first, int n, int v, int stride) {
+    u32 fours = (v + 3) / 4, local = blockIdx.x, four = blockIdx.y * blockDim.x + threadIdx.x;
+    if (four >= fours) return;
+    u32 row = first + local, example = row / (u32)n, token = row % (u32)n;
     int at = 4 * four, hot = (int)tokens[row] - at;
     float scale = spread[example], z[4];
     if (eps) {
 #pragma unroll
-        for (int j = 0; j < 4; j++) z[j] = at + j < v ? eps[row * v + at + j] : 0.f;
+        for (int j = 0; j < 4; j++) z[j] = at + j < v ? eps[(u64)row * v + at + j] : 0.f;
     } else {
         normals_of(noise_words(key, step, examples[example], token * fours + four), z);
     }
 #pragma unroll
     for (int j = 0; j < 4; j++) z[j] = scale * z[j] + (j == hot ? signal[example] : 0.f);
-    T* p = y + local * stride + at;
+    T* p = y + (u64)local * stride + at;
     if (sizeof(T) == 2 && stride % 4 == 0 && at + 4 <= v) {
         *(u64*)p = (u64)pack_bf16(z[2], z[3]) << 32 | pack_bf16(z[0], z[1]);
         return;
@@ -44,8 +40,8 @@ template <typename T> __device__ void restride(const T* from, T* to, int from_st
 #define NOISY(T, S)                                                                                                     \
     extern "C" __global__ void noisy_rows_##S(T* y, const u32* tokens, const float* signal, const float* spread,        \
                                               const float* eps, const u32* key, u32 step, const u32* examples,          \
-                                              int first, int rows, int n, int v, int stride) {                          \
-        noisy_rows<T>(y, tokens, signal, spread, eps, key, step, examples, first, rows, n, v, stride);                  \
+                                              int first, int n, int v, int stride) {                                    \
+        noisy_rows<T>(y, tokens, signal, spread, eps, key, step, examples, first, n, v, stride);                        \
     }                                                                                                                   \
     extern "C" __global__ void restride_##S(const T* from, T* to, int from_stride, int to_stride, int v, int acc) {     \
         restride<T>(from, to, from_stride, to_stride, v, acc);                                                          \
