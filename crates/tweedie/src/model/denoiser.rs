@@ -54,6 +54,17 @@ pub struct DenoiserConfig {
 }
 
 impl DenoiserConfig {
+    /// The paper's kind of network in this size.
+    pub fn new(width: usize, depth: usize, heads: usize) -> DenoiserConfig {
+        DenoiserConfig {
+            kind: DenoiserKind::default(),
+            width,
+            depth,
+            heads,
+            condition_attention: ConditionAttention::default(),
+        }
+    }
+
     /// Refuse shapes that cannot be built, naming the field.
     pub fn check(&self, tokens: usize) -> Result<()> {
         let DenoiserConfig { kind, width, depth, heads, .. } = self;

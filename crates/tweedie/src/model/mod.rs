@@ -1,0 +1,233 @@
+//! The networks: a ViT encoder that gives the condition, and on top of it the denoiser (TDD) or a linear head (its masked
+//! twin, MDD). Names and layouts of weights are PyTorch's.
+
+mod build;
+mod denoiser;
+mod layers;
+mod vit;
+
+pub use denoiser::{ConditionAttention, DenoiserConfig, DenoiserKind};
+pub use layers::{Drop, Pass};
+pub use vit::{Gelu, VitConfig};
+
+use serde::{Deserialize, Serialize};
+use tweedie_engine::ops::noisy_input::NoisyTokens;
+use tweedie_engine::ops::{elementwise, tokens};
+use tweedie_engine::{DType, Device, Params, Tensor, Var};
+
+use crate::config::{Method, ModelConfig};
+use crate::error::{Error, Result};
+use build::Plan;
+use denoiser::{Around, Denoiser, Noisy, time_features};
+use layers::{Ids, Linear};
+use vit::Vit;
+
+/// What of the encoder's output is the condition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pool {
+    /// The class token.
+    #[default]
+    Cls,
+    /// The mean of the patch tokens.
+    Mean,
+    /// Every token (captions).
+    All,
+}
+
+#[derive(Clone, Debug)]
+enum Head {
+    Tdd(Box<Denoiser>),
+    Mdd(Linear),
+}
+
+/// Sizes that the data decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Classes, or words of the vocabulary.
+    pub vocab: usize,
+    /// Tokens per example: 1 for classification.
+    pub tokens: usize,
+}
+
+/// A network without weights: its parameters are planned, nothing is allocated.
+struct Network {
+    encoder: Vit,
+    head: Head,
+}
+
+fn plan(config: &ModelConfig, sizes: Sizes) -> Result<(Plan, Network)> {
+    config.encoder.check()?;
+    config.denoiser.check(sizes.tokens)?;
+    if sizes.vocab < 2 {
+        return Err(Error::Input(format!("a model needs at least 2 classes, the data have {}", sizes.vocab)));
+    }
+    let mut plan = Plan::default();
+    let e = &config.encoder;
+    let encoder = Vit::plan(&mut plan, "encoder", e, config.gelu);
+    let head = match config.method {
+        Method::Tdd => {
+            let around = Around {
+                vocab: sizes.vocab,
+                tokens: sizes.tokens,
+                cond_dim: e.width,
+                cond_tokens: if config.pool == Pool::All { e.tokens() } else { 1 },
+                blocks_before: e.depth,
+            };
+            Head::Tdd(Box::new(Denoiser::plan(&mut plan, "denoiser", &config.denoiser, config.gelu, around)))
+        }
+        Method::Mdd => Head::Mdd(Linear::plan(&mut plan, "head", e.width, sizes.vocab)),
+    };
+    if config.freeze_encoder {
+        plan.freeze("encoder.");
+    }
+    Ok((plan, Network { encoder, head }))
+}
+
+/// Numbers of parameters: all, and those of the denoiser or head.
+pub fn count_parameters(config: &ModelConfig, sizes: Sizes) -> Result<(usize, usize)> {
+    let (plan, _) = plan(config, sizes)?;
+    Ok((plan.count(""), plan.count("denoiser.") + plan.count("head.")))
+}
+
+/// A network with weights on a device.
+pub struct Model {
+    config: ModelConfig,
+    sizes: Sizes,
+    network: Network,
+    ids: Ids,
+    /// The weights.
+    pub params: Params,
+    dtype: DType,
+}
+
+impl Model {
+    /// Build and initialise. `dtype` is the type of activations: f32 anywhere, bf16 on a GPU.
+    pub fn new(config: &ModelConfig, sizes: Sizes, device: &Device, dtype: DType, seed: u64) -> Result<Model> {
+        let (plan, network) = plan(config, sizes)?;
+        let (params, ids) = plan.build(device, dtype == DType::Bf16, seed)?;
+        Ok(Model { config: config.clone(), sizes, network, ids, params, dtype })
+    }
+
+    /// The settings it was built from.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Vocabulary and tokens.
+    pub fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    /// Type of activations.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        self.params.device()
+    }
+
+    /// Whether it denoises (TDD) or classifies in one pass (MDD).
+    pub fn is_tdd(&self) -> bool {
+        matches!(self.network.head, Head::Tdd(_))
+    }
+
+    /// The condition \[B, C, width\] of images \[B, channels, side, side\].
+    pub fn condition(&self, p: &Pass, images: &Tensor) -> Result<Var> {
+        let z = self.network.encoder.forward(p, &self.ids, images)?;
+        let n = self.config.encoder.tokens();
+        Ok(match self.config.pool {
+            Pool::Cls => tokens::slice(p.tape, &z, 0..1)?,
+            Pool::Mean => tokens::mean_tokens(p.tape, &z, 1..n)?,
+            Pool::All => z,
+        })
+    }
+
+    fn denoiser(&self) -> Result<&Denoiser> {
+        match &self.network.head {
+            Head::Tdd(d) => Ok(d),
+            Head::Mdd(_) => Err(Error::Input("this model is a masked twin (MDD): it has no denoiser".into())),
+        }
+    }
+
+    /// The condition in the denoiser's own width, once for all copies and steps: \[B, C, d\].
+    pub fn project_condition(&self, p: &Pass, cond: &Var) -> Result<Var> {
+        self.denoiser()?.condition(p, &self.ids, cond)
+    }
+
+    /// Features of the noisy tokens, ready for the head. `cond` is projected; `drop` (u32 \[B\]) marks examples that get the
+    /// null condition instead.
+    pub fn denoise(&self, p: &Pass, noisy: &NoisyTokens, t: &[u32], cond: &Var, drop: Option<&Tensor>) -> Result<Var> {
+        let d = self.denoiser()?;
+        let time = time_features(&self.device(), t, self.dtype)?;
+        let cond = match drop {
+            Some(mask) => d.drop_condition(p, &self.ids, cond, mask)?,
+            None => cond.clone(),
+        };
+        d.features(p, &self.ids, &Noisy { tokens: noisy, time: &time }, &cond)
+    }
+
+    /// Weight and bias of the last layer, for a loss that never holds all logits.
+    pub fn head(&self, p: &Pass) -> (Var, Var) {
+        match &self.network.head {
+            Head::Tdd(d) => d.head(p, &self.ids),
+            Head::Mdd(l) => (p.tape.param(p.params, self.ids[l.w]), p.tape.param(p.params, self.ids[l.b])),
+        }
+    }
+
+    /// Logits \[…, V\] of features (TDD) or of the condition (MDD).
+    pub fn logits(&self, p: &Pass, features: &Var) -> Result<Var> {
+        match &self.network.head {
+            Head::Tdd(d) => d.logits(p, &self.ids, features),
+            Head::Mdd(l) => l.forward(p, &self.ids, features, None),
+        }
+    }
+
+    /// MDD's features: the condition of its single, always masked token, \[B, width\].
+    pub fn masked_features(&self, p: &Pass, cond: &Var) -> Result<Var> {
+        let &[b, 1, d] = cond.shape() else {
+            return Err(Error::Input(format!("the masked twin of a classifier pools to one token, not {:?}", cond.shape())));
+        };
+        Ok(elementwise::reshape(p.tape, cond, &[b, d])?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PRESETS;
+
+    #[test]
+    fn the_papers_model_has_the_papers_size() {
+        let c = ModelConfig::preset("vit-b16").unwrap();
+        let (all, denoiser) = count_parameters(&c, Sizes { vocab: 1000, tokens: 1 }).unwrap();
+        assert_eq!(((all as f64 / 1e5).round() / 10.0, (denoiser as f64 / 1e5).round() / 10.0), (110.0, 24.2));
+        let twin = ModelConfig { method: Method::Mdd, ..c };
+        let (all, head) = count_parameters(&twin, Sizes { vocab: 1000, tokens: 1 }).unwrap();
+        assert_eq!((all, head), (86_567_656, 769_000)); // timm's vit_base_patch16_224
+    }
+
+    #[test]
+    fn every_preset_and_variant_can_be_planned() {
+        for name in PRESETS {
+            for kind in [DenoiserKind::Transformer, DenoiserKind::Dit, DenoiserKind::Mlp] {
+                let mut c = ModelConfig::preset(name).unwrap();
+                c.denoiser.kind = kind;
+                assert!(count_parameters(&c, Sizes { vocab: 10, tokens: 1 }).unwrap().0 > 0);
+            }
+        }
+        assert!(ModelConfig::preset("vit-x").unwrap_err().to_string().contains("vit-b16"));
+    }
+
+    #[test]
+    fn impossible_shapes_name_the_field() {
+        let mut c = ModelConfig::preset("digits").unwrap();
+        c.encoder.patch = 3;
+        let e = count_parameters(&c, Sizes { vocab: 10, tokens: 1 }).unwrap_err().to_string();
+        assert!(e.contains("image = 8") && e.contains("patch = 3"), "{e}");
+        let c = ModelConfig::preset("digits").unwrap();
+        assert!(count_parameters(&c, Sizes { vocab: 1, tokens: 1 }).unwrap_err().to_string().contains("2 classes"));
+    }
+}
