@@ -1,1 +1,4 @@
 //! Tweedie Discrete Diffusion.
+
+pub mod augment;
+pub mod data;

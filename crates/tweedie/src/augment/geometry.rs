@@ -1,0 +1,278 @@
+//! Crops, resizing, flips and affine maps, as PIL and torchvision define them.
+
+use super::draw::Draw;
+use crate::data::Image;
+use fast_image_resize as fir;
+use fir::images::{TypedCroppedImage, TypedImage, TypedImageRef};
+use fir::PixelTrait;
+use fir::pixels::{InnerPixel, U8, U8x3};
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+
+/// How pixel values between pixels are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Interpolation {
+    /// Linear in both directions.
+    Bilinear,
+    /// Cubic convolution with a = −1/2.
+    Bicubic,
+    /// One of the two, drawn for each image and op, as timm does by default.
+    Random,
+}
+
+impl Interpolation {
+    pub(crate) fn settle(self, draw: &mut Draw) -> Interpolation {
+        match self {
+            Interpolation::Random if draw.below(2) == 0 => Interpolation::Bilinear,
+            Interpolation::Random => Interpolation::Bicubic,
+            fixed => fixed,
+        }
+    }
+}
+
+/// A rectangle of pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rect {
+    /// First column.
+    pub x: usize,
+    /// First row.
+    pub y: usize,
+    /// Columns.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+}
+
+thread_local! {
+    /// The resizer keeps scratch buffers.
+    static RESIZER: RefCell<fir::Resizer> = RefCell::new(fir::Resizer::new());
+}
+
+/// Crop, then resize with an antialiased filter: PIL's `crop(...).resize(...)` to within one level per value (the
+/// filter weights have 15 bits or so here and 22 in PIL). Pixels outside the crop do not bleed in.
+pub fn resized_crop(image: &Image, crop: Rect, width: usize, height: usize, filter: Interpolation) -> Image {
+    match image.channels {
+        1 => resize_typed::<U8>(image, crop, width, height, filter),
+        _ => resize_typed::<U8x3>(image, crop, width, height, filter),
+    }
+}
+
+fn resize_typed<P: PixelTrait + InnerPixel>(
+    image: &Image,
+    crop: Rect,
+    width: usize,
+    height: usize,
+    filter: Interpolation,
+) -> Image {
+    let mut out = Image { width, height, channels: image.channels, data: vec![0; width * height * image.channels] };
+    let filter = if filter == Interpolation::Bilinear { fir::FilterType::Bilinear } else { fir::FilterType::CatmullRom };
+    let options = fir::ResizeOptions::new().resize_alg(fir::ResizeAlg::Convolution(filter)).use_alpha(false);
+    let run = |out: &mut [u8]| -> Option<()> {
+        let all = TypedImageRef::<P>::from_buffer(image.width as u32, image.height as u32, &image.data).ok()?;
+        let source =
+            TypedCroppedImage::from_ref(&all, crop.x as u32, crop.y as u32, crop.width as u32, crop.height as u32)
+                .ok()?;
+        let mut target = TypedImage::<P>::from_buffer(width as u32, height as u32, out).ok()?;
+        RESIZER.with_borrow_mut(|r| r.resize_typed(&source, &mut target, &options)).ok()
+    };
+    let done = run(&mut out.data);
+    debug_assert!(done.is_some(), "the crop lies inside the image and the buffers have their sizes");
+    out
+}
+
+/// The rectangle of a random-resized crop (torchvision, timm): ten tries at an area of `scale` times the image's and an
+/// aspect ratio log-uniform in `ratio`; then the largest centred crop whose ratio is allowed.
+pub fn random_crop_rect(draw: &mut Draw, width: usize, height: usize, scale: [f64; 2], ratio: [f64; 2]) -> Rect {
+    let area = (width * height) as f64;
+    for _ in 0..10 {
+        let target = draw.uniform(scale[0], scale[1]) * area;
+        let aspect = draw.uniform(ratio[0].ln(), ratio[1].ln()).exp();
+        let w = (target * aspect).sqrt().round_ties_even() as usize;
+        let h = (target / aspect).sqrt().round_ties_even() as usize;
+        if (1..=width).contains(&w) && (1..=height).contains(&h) {
+            let y = draw.below(height - h + 1);
+            let x = draw.below(width - w + 1);
+            return Rect { x, y, width: w, height: h };
+        }
+    }
+    central_rect(width, height, ratio)
+}
+
+/// The largest centred rectangle with an aspect ratio inside `ratio`.
+fn central_rect(width: usize, height: usize, ratio: [f64; 2]) -> Rect {
+    let is = width as f64 / height as f64;
+    let (w, h) = if is < ratio[0] {
+        (width, ((width as f64 / ratio[0]).round_ties_even() as usize).clamp(1, height))
+    } else if is > ratio[1] {
+        (((height as f64 * ratio[1]).round_ties_even() as usize).clamp(1, width), height)
+    } else {
+        (width, height)
+    };
+    Rect { x: (width - w) / 2, y: (height - h) / 2, width: w, height: h }
+}
+
+/// The size that torchvision's `Resize(short)` gives: the shorter side becomes `short`, the longer is cut to an integer.
+pub fn short_side_size(width: usize, height: usize, short: usize) -> (usize, usize) {
+    if width <= height {
+        (short, (short * height) / width)
+    } else {
+        ((short * width) / height, short)
+    }
+}
+
+/// The centred square of `size` (torchvision's `CenterCrop`, which rounds half to even); smaller images are padded with
+/// zeros.
+pub fn center_crop(image: &Image, size: usize) -> Image {
+    let offset = |length: usize| (((length as f64 - size as f64) / 2.0).round_ties_even()) as isize;
+    if image.width >= size && image.height >= size {
+        return window(image, offset(image.width), offset(image.height), size, size, |_, _| None);
+    }
+    // torchvision pads (size − length)/2 before and (size − length + 1)/2 after, then crops what is still too large.
+    let before = |length: usize| {
+        if length < size { -(((size - length) / 2) as isize) } else { offset(length) }
+    };
+    window(image, before(image.width), before(image.height), size, size, |_, _| None)
+}
+
+/// How a border is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Padding {
+    /// Black.
+    Zero,
+    /// The image mirrored, the edge pixel not repeated.
+    Reflect,
+}
+
+/// The `size`×`size` window at (`x`, `y`) of the image padded by `pad` on all sides.
+pub fn padded_crop(image: &Image, pad: usize, x: usize, y: usize, size: usize, padding: Padding) -> Image {
+    let mirror = |at: isize, n: usize| {
+        let period = 2 * (n as isize - 1).max(1);
+        let m = at.rem_euclid(period);
+        if m < n as isize { m } else { period - m }
+    };
+    window(image, x as isize - pad as isize, y as isize - pad as isize, size, size, |x, y| match padding {
+        Padding::Zero => None,
+        Padding::Reflect => Some((mirror(x, image.width) as usize, mirror(y, image.height) as usize)),
+    })
+}
+
+/// Copy a window that may reach over the edges; `outside` says where a pixel beyond them comes from (none: zero).
+fn window(
+    image: &Image,
+    left: isize,
+    top: isize,
+    width: usize,
+    height: usize,
+    outside: impl Fn(isize, isize) -> Option<(usize, usize)>,
+) -> Image {
+    let c = image.channels;
+    let mut out = Image { width, height, channels: c, data: vec![0; width * height * c] };
+    let (w, h) = (image.width as isize, image.height as isize);
+    for (row, line) in out.data.chunks_exact_mut(width * c).enumerate() {
+        let y = top + row as isize;
+        if (0..h).contains(&y) && left >= 0 && left + width as isize <= w {
+            let at = (y * w + left) as usize * c;
+            line.copy_from_slice(&image.data[at..at + width * c]);
+            continue;
+        }
+        for (column, pixel) in line.chunks_exact_mut(c).enumerate() {
+            let x = left + column as isize;
+            let from = if (0..w).contains(&x) && (0..h).contains(&y) {
+                Some((x as usize, y as usize))
+            } else {
+                outside(x, y)
+            };
+            if let Some((x, y)) = from {
+                pixel.copy_from_slice(image.pixel(x, y));
+            }
+        }
+    }
+    out
+}
+
+/// Mirror left and right, in place.
+pub fn flip(image: &mut Image) {
+    match image.channels {
+        1 => image.data.chunks_exact_mut(image.width).for_each(<[u8]>::reverse),
+        c => image.data.chunks_exact_mut(image.width * c).for_each(|row| row.as_chunks_mut::<3>().0.reverse()),
+    }
+}
+
+/// PIL's `transform(size, AFFINE, m)`: the output pixel with centre (x, y) is the input at (m₀x + m₁y + m₂,
+/// m₃x + m₄y + m₅), `fill` where that lies outside. Equal to PIL to the bit: the same f64 expressions, cut to an integer.
+pub fn affine(image: &Image, m: [f64; 6], filter: Interpolation, fill: &[u8]) -> Image {
+    match (image.channels, filter) {
+        (1, Interpolation::Bilinear) => affine_typed::<1, false>(image, m, fill),
+        (1, _) => affine_typed::<1, true>(image, m, fill),
+        (_, Interpolation::Bilinear) => affine_typed::<3, false>(image, m, fill),
+        _ => affine_typed::<3, true>(image, m, fill),
+    }
+}
+
+fn affine_typed<const C: usize, const CUBIC: bool>(image: &Image, m: [f64; 6], fill: &[u8]) -> Image {
+    let (w, h) = (image.width, image.height);
+    let mut out = Image::filled(w, h, fill);
+    let pixels = image.data.as_chunks::<C>().0;
+    let (right, bottom) = (w as isize - 1, h as isize - 1);
+    for (row, line) in out.data.chunks_exact_mut(w * C).enumerate() {
+        let y = row as f64 + 0.5;
+        for (column, to) in line.as_chunks_mut::<C>().0.iter_mut().enumerate() {
+            let x = column as f64 + 0.5;
+            let sx = m[0] * x + m[1] * y + m[2];
+            let sy = m[3] * x + m[4] * y + m[5];
+            if sx < 0.0 || sx >= w as f64 || sy < 0.0 || sy >= h as f64 {
+                continue;
+            }
+            let (sx, sy) = (sx - 0.5, sy - 0.5);
+            let (fx, fy) = (sx.floor(), sy.floor());
+            let (dx, dy) = (sx - fx, sy - fy);
+            let (x0, y0) = (fx as isize, fy as isize);
+            let column = |k: isize| (x0 + k).clamp(0, right) as usize;
+            let line = |k: isize| &pixels[(y0 + k).clamp(0, bottom) as usize * w..][..w];
+            let value: [f64; C] = if CUBIC {
+                let xs = [column(-1), column(0), column(1), column(2)];
+                let along = |k| {
+                    let l = line(k);
+                    let p = xs.map(|x| l[x].map(|v| v as f64));
+                    std::array::from_fn::<f64, C, _>(|c| cubic(p[0][c], p[1][c], p[2][c], p[3][c], dx))
+                };
+                let v = [along(-1), along(0), along(1), along(2)];
+                std::array::from_fn(|c| cubic(v[0][c], v[1][c], v[2][c], v[3][c], dy))
+            } else {
+                let xs = [column(0), column(1)];
+                let along = |k| {
+                    let l = line(k);
+                    let p = xs.map(|x| l[x].map(|v| v as f64));
+                    std::array::from_fn::<f64, C, _>(|c| p[0][c] + (p[1][c] - p[0][c]) * dx)
+                };
+                let v = [along(0), along(1)];
+                std::array::from_fn(|c| v[0][c] + (v[1][c] - v[0][c]) * dy)
+            };
+            *to = value.map(|v| v as u8); // `as` saturates, as PIL's clipping does
+        }
+    }
+    out
+}
+
+#[inline(always)]
+fn cubic(v1: f64, v2: f64, v3: f64, v4: f64, d: f64) -> f64 {
+    let p2 = -v1 + v3;
+    let p3 = 2.0 * (v1 - v2) + v3 - v4;
+    let p4 = -v1 + v2 - v3 + v4;
+    v2 + d * (p2 + d * (p3 + d * p4))
+}
+
+/// PIL's `rotate(degrees)` about the centre, counter-clockwise, size unchanged.
+pub fn rotate(image: &Image, degrees: f64, filter: Interpolation, fill: &[u8]) -> Image {
+    if degrees.rem_euclid(360.0) == 0.0 {
+        return image.clone();
+    }
+    let (cx, cy) = (image.width as f64 / 2.0, image.height as f64 / 2.0);
+    let angle = -degrees.rem_euclid(360.0).to_radians();
+    let round15 = |v: f64| (v * 1e15).round() / 1e15;
+    let (cos, sin) = (round15(angle.cos()), round15(angle.sin()));
+    let m = [cos, sin, cos * -cx + sin * -cy + cx, -sin, cos, -sin * -cx + cos * -cy + cy];
+    affine(image, m, filter, fill)
+}
