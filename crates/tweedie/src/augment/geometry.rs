@@ -65,20 +65,25 @@ fn resize_typed<P: PixelTrait + InnerPixel>(
     height: usize,
     filter: Interpolation,
 ) -> Image {
-    let mut out = Image { width, height, channels: image.channels, data: vec![0; width * height * image.channels] };
     let filter = if filter == Interpolation::Bilinear { fir::FilterType::Bilinear } else { fir::FilterType::CatmullRom };
     let options = fir::ResizeOptions::new().resize_alg(fir::ResizeAlg::Convolution(filter)).use_alpha(false);
-    let run = |out: &mut [u8]| -> Option<()> {
+    let blank = |w: usize, h: usize| vec![0; w * h * image.channels];
+    // PIL's order, row by row first. It shows where a sharp edge overshoots, since values are clipped between the passes.
+    let (mut narrow, mut out) = (blank(width, crop.height), blank(width, height));
+    let mut run = || -> Option<()> {
         let all = TypedImageRef::<P>::from_buffer(image.width as u32, image.height as u32, &image.data).ok()?;
-        let source =
-            TypedCroppedImage::from_ref(&all, crop.x as u32, crop.y as u32, crop.width as u32, crop.height as u32)
-                .ok()?;
-        let mut target = TypedImage::<P>::from_buffer(width as u32, height as u32, out).ok()?;
-        RESIZER.with_borrow_mut(|r| r.resize_typed(&source, &mut target, &options)).ok()
+        let [x, y, w, h] = [crop.x, crop.y, crop.width, crop.height].map(|v| v as u32);
+        let source = TypedCroppedImage::from_ref(&all, x, y, w, h).ok()?;
+        let mut between = TypedImage::<P>::from_buffer(width as u32, h, &mut narrow).ok()?;
+        let mut target = TypedImage::<P>::from_buffer(width as u32, height as u32, &mut out).ok()?;
+        RESIZER.with_borrow_mut(|r| {
+            r.resize_typed(&source, &mut between, &options).ok()?;
+            r.resize_typed(&between, &mut target, &options).ok()
+        })
     };
-    let done = run(&mut out.data);
+    let done = run();
     debug_assert!(done.is_some(), "the crop lies inside the image and the buffers have their sizes");
-    out
+    Image { width, height, channels: image.channels, data: out }
 }
 
 /// The rectangle of a random-resized crop (torchvision, timm): ten tries at an area of `scale` times the image's and an

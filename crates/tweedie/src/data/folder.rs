@@ -71,7 +71,8 @@ pub(crate) fn open(root: &Path, list_file: Option<&ClassList>) -> Result<Found> 
         }
     }
     // A folder of classes may have a class that is called "test", so split names count only if train or val is there.
-    if !splits.iter().any(|(s, _)| *s != Split::Test) && splits.len() < folders.len() {
+    let only_test = splits.iter().all(|(s, _)| *s == Split::Test);
+    if splits.is_empty() || (only_test && splits.len() < folders.len()) {
         splits = vec![(Split::Train, root.into())];
     }
     let scans = splits
