@@ -110,11 +110,9 @@ fn a_share_is_held_out_when_there_is_no_validation_split() {
         write(dir.path().join(format!("{}/{i:03}.png", ["a", "b"][i % 2])), &png(i as u8));
     }
     let held = |fraction, seed| {
-        let set = data::open(
-            dir.path(),
-            &OpenOptions { val_fraction: fraction, split_seed: seed, ..OpenOptions::default() },
-        )
-        .unwrap();
+        let set =
+            data::open(dir.path(), &OpenOptions { val_fraction: fraction, split_seed: seed, ..OpenOptions::default() })
+                .unwrap();
         let all = |s: &Source| marks(s).into_iter().map(|(m, _)| m).collect::<Vec<u8>>();
         (all(set.train().unwrap()), set.val.as_ref().map(all).unwrap_or_default())
     };
@@ -229,7 +227,10 @@ fn fixture(name: &str) -> PathBuf {
 #[test]
 fn parquet_as_hugging_face_writes_it() {
     let set = open(&fixture("parquet")).unwrap();
-    assert_eq!((set.format, set.class_names.clone()), (Format::Parquet, vec!["cat".to_string(), "dog".into(), "emu".into()]));
+    assert_eq!(
+        (set.format, set.class_names.clone()),
+        (Format::Parquet, vec!["cat".to_string(), "dog".into(), "emu".into()])
+    );
     let want = [(0, 0), (10, 2), (20, 1), (30, 0), (40, 2), (50, 1), (60, 1), (0, 2), (10, 2)];
     assert_eq!(marks(set.train().unwrap()), want);
     // In any order, and with a cache that holds one row group at most.
@@ -260,7 +261,8 @@ fn a_broken_parquet_row_names_its_place() {
 
 #[test]
 fn parquet_labels_may_be_names() {
-    let set = data::open(fixture("parquet-names"), &OpenOptions { val_fraction: 0.0, ..OpenOptions::default() }).unwrap();
+    let set =
+        data::open(fixture("parquet-names"), &OpenOptions { val_fraction: 0.0, ..OpenOptions::default() }).unwrap();
     assert_eq!(set.class_names, ["cat", "dog", "emu"]);
     assert_eq!(marks(set.train().unwrap()), [(0, 2), (10, 0), (20, 2), (30, 1)]);
 }
@@ -307,7 +309,10 @@ fn webdataset_shards() {
         (&format!("{long}.cls"), b"0"),
     ]);
     write(dir.path().join("set-train-000.tar"), &first);
-    write(dir.path().join("set-train-001.tar"), &tar(&[("0009.png", &png(9)), ("0009.cls", b"1"), ("0010.png", &png(10))]));
+    write(
+        dir.path().join("set-train-001.tar"),
+        &tar(&[("0009.png", &png(9)), ("0009.cls", b"1"), ("0010.png", &png(10))]),
+    );
     write(dir.path().join("set-val-000.tar"), &tar(&[("a.png", &png(7)), ("a.cls", b"3")]));
     let set = open(dir.path()).unwrap();
     assert_eq!((set.format, set.class_names.len()), (Format::WebDataset, 5));
@@ -319,7 +324,10 @@ fn webdataset_shards() {
     let named = dir.path().join("named.tar");
     write(named.clone(), &tar(&[("a.png", &png(1)), ("a.cls", b"zebra"), ("b.png", &png(2)), ("b.cls", b"ant")]));
     let set = data::open(&named, &OpenOptions { val_fraction: 0.0, ..OpenOptions::default() }).unwrap();
-    assert_eq!((set.class_names.clone(), marks(set.train().unwrap())), (vec!["ant".to_string(), "zebra".into()], vec![(1, 1), (2, 0)]));
+    assert_eq!(
+        (set.class_names.clone(), marks(set.train().unwrap())),
+        (vec!["ant".to_string(), "zebra".into()], vec![(1, 1), (2, 0)])
+    );
 }
 
 #[test]
@@ -343,7 +351,8 @@ fn broken_tar_files_are_refused() {
 /// Real files, where they are at hand.
 #[test]
 fn imagenette_opens() {
-    let shared = std::env::var("TWEEDIE_SHARED").unwrap_or(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into());
+    let shared =
+        std::env::var("TWEEDIE_SHARED").unwrap_or(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into());
     let path = Path::new(&shared).join("data/imagenette-96");
     if !path.exists() {
         return;

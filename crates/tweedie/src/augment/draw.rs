@@ -43,6 +43,7 @@ impl Draw {
         }
     }
 
+    #[inline(always)]
     fn next_block(&mut self) -> [u32; 4] {
         let [example, epoch, stream] = self.address;
         let w = philox([self.block, example, epoch, stream], self.key);
@@ -88,10 +89,15 @@ impl Draw {
 
     /// Fill with standard normals.
     pub fn fill_normal(&mut self, out: &mut [f32]) {
-        for four in out.chunks_mut(4) {
-            let z = normals_of(self.next_block());
-            four.copy_from_slice(&z[..four.len()]);
-        }
+        super::simd(
+            #[inline(always)]
+            || {
+                for four in out.chunks_mut(4) {
+                    let z = normals_of(self.next_block());
+                    four.copy_from_slice(&z[..four.len()]);
+                }
+            },
+        );
     }
 
     /// Beta(α, α): two Gamma numbers by Marsaglia and Tsang, for α > 0.
@@ -153,8 +159,12 @@ mod tests {
         let first = |s, t, e, i| Draw::new(s, t, e, i).word();
         let base = first(1, Stream::Augment, 2, 3);
         assert_eq!(base, first(1, Stream::Augment, 2, 3));
-        let others =
-            [first(2, Stream::Augment, 2, 3), first(1, Stream::Mix, 2, 3), first(1, Stream::Augment, 3, 3), first(1, Stream::Augment, 2, 4)];
+        let others = [
+            first(2, Stream::Augment, 2, 3),
+            first(1, Stream::Mix, 2, 3),
+            first(1, Stream::Augment, 3, 3),
+            first(1, Stream::Augment, 2, 4),
+        ];
         assert!(others.iter().all(|&w| w != base));
     }
 }

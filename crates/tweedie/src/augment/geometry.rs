@@ -1,10 +1,11 @@
 //! Crops, resizing, flips and affine maps, as PIL and torchvision define them.
 
 use super::draw::Draw;
+use super::simd;
 use crate::data::Image;
 use fast_image_resize as fir;
-use fir::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fir::PixelTrait;
+use fir::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fir::pixels::{InnerPixel, U8, U8x3};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -65,7 +66,8 @@ fn resize_typed<P: PixelTrait + InnerPixel>(
     height: usize,
     filter: Interpolation,
 ) -> Image {
-    let filter = if filter == Interpolation::Bilinear { fir::FilterType::Bilinear } else { fir::FilterType::CatmullRom };
+    let filter =
+        if filter == Interpolation::Bilinear { fir::FilterType::Bilinear } else { fir::FilterType::CatmullRom };
     let options = fir::ResizeOptions::new().resize_alg(fir::ResizeAlg::Convolution(filter)).use_alpha(false);
     let blank = |w: usize, h: usize| vec![0; w * h * image.channels];
     // PIL's order, row by row first. It shows where a sharp edge overshoots, since values are clipped between the passes.
@@ -119,11 +121,7 @@ fn central_rect(width: usize, height: usize, ratio: [f64; 2]) -> Rect {
 
 /// The size that torchvision's `Resize(short)` gives: the shorter side becomes `short`, the longer is cut to an integer.
 pub fn short_side_size(width: usize, height: usize, short: usize) -> (usize, usize) {
-    if width <= height {
-        (short, (short * height) / width)
-    } else {
-        ((short * width) / height, short)
-    }
+    if width <= height { (short, (short * height) / width) } else { ((short * width) / height, short) }
 }
 
 /// The centred square of `size` (torchvision's `CenterCrop`, which rounds half to even); smaller images are padded with
@@ -184,11 +182,8 @@ fn window(
         }
         for (column, pixel) in line.chunks_exact_mut(c).enumerate() {
             let x = left + column as isize;
-            let from = if (0..w).contains(&x) && (0..h).contains(&y) {
-                Some((x as usize, y as usize))
-            } else {
-                outside(x, y)
-            };
+            let from =
+                if (0..w).contains(&x) && (0..h).contains(&y) { Some((x as usize, y as usize)) } else { outside(x, y) };
             if let Some((x, y)) = from {
                 pixel.copy_from_slice(image.pixel(x, y));
             }
@@ -217,11 +212,32 @@ pub fn affine(image: &Image, m: [f64; 6], filter: Interpolation, fill: &[u8]) ->
 }
 
 fn affine_typed<const C: usize, const CUBIC: bool>(image: &Image, m: [f64; 6], fill: &[u8]) -> Image {
-    let (w, h) = (image.width, image.height);
-    let mut out = Image::filled(w, h, fill);
-    let pixels = image.data.as_chunks::<C>().0;
+    let mut out = Image::filled(image.width, image.height, fill);
+    // A pixel as four lanes: one vector of f64 in the loop.
+    let pixels: Vec<[f32; 4]> = image
+        .data
+        .as_chunks::<C>()
+        .0
+        .iter()
+        .map(|p| std::array::from_fn(|c| if c < C { p[c] as f32 } else { 0.0 }))
+        .collect();
+    simd(
+        #[inline(always)]
+        || affine_loop::<C, CUBIC>(&pixels, image.width, image.height, m, &mut out.data),
+    );
+    out
+}
+
+#[inline(always)]
+fn affine_loop<const C: usize, const CUBIC: bool>(
+    pixels: &[[f32; 4]],
+    w: usize,
+    h: usize,
+    m: [f64; 6],
+    out: &mut [u8],
+) {
     let (right, bottom) = (w as isize - 1, h as isize - 1);
-    for (row, line) in out.data.chunks_exact_mut(w * C).enumerate() {
+    for (row, line) in out.chunks_exact_mut(w * C).enumerate() {
         let y = row as f64 + 0.5;
         for (column, to) in line.as_chunks_mut::<C>().0.iter_mut().enumerate() {
             let x = column as f64 + 0.5;
@@ -234,39 +250,46 @@ fn affine_typed<const C: usize, const CUBIC: bool>(image: &Image, m: [f64; 6], f
             let (fx, fy) = (sx.floor(), sy.floor());
             let (dx, dy) = (sx - fx, sy - fy);
             let (x0, y0) = (fx as isize, fy as isize);
-            let column = |k: isize| (x0 + k).clamp(0, right) as usize;
-            let line = |k: isize| &pixels[(y0 + k).clamp(0, bottom) as usize * w..][..w];
-            let value: [f64; C] = if CUBIC {
-                let xs = [column(-1), column(0), column(1), column(2)];
-                let along = |k| {
-                    let l = line(k);
-                    let p = xs.map(|x| l[x].map(|v| v as f64));
-                    std::array::from_fn::<f64, C, _>(|c| cubic(p[0][c], p[1][c], p[2][c], p[3][c], dx))
-                };
-                let v = [along(-1), along(0), along(1), along(2)];
-                std::array::from_fn(|c| cubic(v[0][c], v[1][c], v[2][c], v[3][c], dy))
+            let value = if CUBIC {
+                let xs: [usize; 4] = std::array::from_fn(|k| (x0 + k as isize - 1).clamp(0, right) as usize);
+                let mut v = [[0.0; 4]; 4];
+                for (k, v) in v.iter_mut().enumerate() {
+                    let line = &pixels[(y0 + k as isize - 1).clamp(0, bottom) as usize * w..][..w];
+                    *v = cubic([line[xs[0]], line[xs[1]], line[xs[2]], line[xs[3]]].map(wide), dx);
+                }
+                cubic(v, dy)
             } else {
-                let xs = [column(0), column(1)];
-                let along = |k| {
-                    let l = line(k);
-                    let p = xs.map(|x| l[x].map(|v| v as f64));
-                    std::array::from_fn::<f64, C, _>(|c| p[0][c] + (p[1][c] - p[0][c]) * dx)
-                };
-                let v = [along(0), along(1)];
-                std::array::from_fn(|c| v[0][c] + (v[1][c] - v[0][c]) * dy)
+                let xs: [usize; 2] = std::array::from_fn(|k| (x0 + k as isize).clamp(0, right) as usize);
+                let mut v = [[0.0; 4]; 2];
+                for (k, v) in v.iter_mut().enumerate() {
+                    let line = &pixels[(y0 + k as isize).clamp(0, bottom) as usize * w..][..w];
+                    *v = linear(wide(line[xs[0]]), wide(line[xs[1]]), dx);
+                }
+                linear(v[0], v[1], dy)
             };
-            *to = value.map(|v| v as u8); // `as` saturates, as PIL's clipping does
+            *to = std::array::from_fn(|c| value[c] as u8); // `as` saturates, as PIL's clipping does
         }
     }
-    out
 }
 
 #[inline(always)]
-fn cubic(v1: f64, v2: f64, v3: f64, v4: f64, d: f64) -> f64 {
-    let p2 = -v1 + v3;
-    let p3 = 2.0 * (v1 - v2) + v3 - v4;
-    let p4 = -v1 + v2 - v3 + v4;
-    v2 + d * (p2 + d * (p3 + d * p4))
+fn wide(p: [f32; 4]) -> [f64; 4] {
+    p.map(f64::from)
+}
+
+#[inline(always)]
+fn linear(a: [f64; 4], b: [f64; 4], d: f64) -> [f64; 4] {
+    std::array::from_fn(|c| a[c] + (b[c] - a[c]) * d)
+}
+
+#[inline(always)]
+fn cubic([v1, v2, v3, v4]: [[f64; 4]; 4], d: f64) -> [f64; 4] {
+    std::array::from_fn(|c| {
+        let p2 = -v1[c] + v3[c];
+        let p3 = 2.0 * (v1[c] - v2[c]) + v3[c] - v4[c];
+        let p4 = -v1[c] + v2[c] - v3[c] + v4[c];
+        v2[c] + d * (p2 + d * (p3 + d * p4))
+    })
 }
 
 /// PIL's `rotate(degrees)` about the centre, counter-clockwise, size unchanged.

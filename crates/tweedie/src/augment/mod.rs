@@ -17,6 +17,20 @@ pub use rand_augment::{Op, RandAugment};
 use crate::data::{DataError, Image};
 use serde::{Deserialize, Serialize};
 
+/// Run `f` compiled for the widest vectors of this machine. Its result does not depend on them.
+#[inline(always)]
+fn simd<R>(f: impl FnOnce() -> R) -> R {
+    struct Run<F>(F);
+    impl<R, F: FnOnce() -> R> pulp::NullaryFnOnce for Run<F> {
+        type Output = R;
+        #[inline(always)]
+        fn call(self) -> R {
+            (self.0)()
+        }
+    }
+    pulp::Arch::new().dispatch(Run(f))
+}
+
 /// Mean of ImageNet's red, green and blue values in [0, 1].
 pub const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 /// Their standard deviation.
@@ -151,7 +165,10 @@ impl AugmentConfig {
         ensure(range(self.erase.area) && self.erase.area[1] <= 1.0, "`erase.area` must be a range within 0 to 1")?;
         ensure(range(self.erase.ratio), "`erase.ratio` must be a range of positive numbers")?;
         ensure(self.crop_pct > 0.0 && self.crop_pct <= 1.0, "`crop_pct` must lie in 0 (excluded) to 1")?;
-        ensure(share(self.mix.prob) && share(self.mix.switch_prob), "`mix.prob` and `mix.switch_prob` must lie in 0 to 1")?;
+        ensure(
+            share(self.mix.prob) && share(self.mix.switch_prob),
+            "`mix.prob` and `mix.switch_prob` must lie in 0 to 1",
+        )?;
         let alphas = [self.mix.mixup_alpha, self.mix.cutmix_alpha];
         ensure(alphas.iter().all(|a| *a >= 0.0 && a.is_finite()), "`mix` alphas must be 0 or positive")?;
         ensure(self.std.iter().all(|s| *s > 0.0), "`std` must be positive")?;
@@ -205,8 +222,7 @@ impl Transform {
         }
         let (mean, std) = config.statistics(channels)?;
         let fill = mean.iter().map(|m| (255.0 * *m as f64).round_ties_even().clamp(0.0, 255.0) as u8).collect();
-        let tables =
-            mean.iter().zip(&std).map(|(m, s)| std::array::from_fn(|i| (i as f32 / 255.0 - m) / s)).collect();
+        let tables = mean.iter().zip(&std).map(|(m, s)| std::array::from_fn(|i| (i as f32 / 255.0 - m) / s)).collect();
         Ok(Transform { config: config.clone(), train, size, channels, fill, tables })
     }
 

@@ -212,7 +212,12 @@ mod tests {
             .filter(|&i| {
                 let mut out = image.clone();
                 let mut draw = Draw::new(5, crate::augment::Stream::Augment, 0, i);
-                RandAugment { ops: 1, ..RandAugment::PAPER }.apply(&mut out, &mut draw, Interpolation::Random, &[124; 3]);
+                RandAugment { ops: 1, ..RandAugment::PAPER }.apply(
+                    &mut out,
+                    &mut draw,
+                    Interpolation::Random,
+                    &[124; 3],
+                );
                 out != image
             })
             .count() as f64;

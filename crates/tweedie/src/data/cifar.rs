@@ -67,7 +67,10 @@ fn read(files: &[PathBuf], label_bytes: usize, classes: usize) -> Result<MemoryS
         for (row, record) in bytes.chunks_exact(record).enumerate() {
             let label = record[label_bytes - 1];
             if label as usize >= classes {
-                return Err(DataError::layout(path, format!("record {row} has label {label}; labels end at {}", classes - 1)));
+                return Err(DataError::layout(
+                    path,
+                    format!("record {row} has label {label}; labels end at {}", classes - 1),
+                ));
             }
             labels.push(label as u32);
             let (red, rest) = record[label_bytes..].split_at(1024);

@@ -33,7 +33,11 @@ impl ClassList {
         if self.lines.len() < n {
             return Err(DataError::layout(
                 &self.path,
-                format!("{} class names, but the data has labels up to {}; add the missing lines", self.lines.len(), n - 1),
+                format!(
+                    "{} class names, but the data has labels up to {}; add the missing lines",
+                    self.lines.len(),
+                    n - 1
+                ),
             ));
         }
         Ok(self.lines.clone())
@@ -125,7 +129,10 @@ impl LabelMap {
             return LabelMap::of_ids(&ids, list);
         }
         if most >= 1 << 20 {
-            return Err(DataError::layout(path, format!("label {most} is too large for a class number; is it another column?")));
+            return Err(DataError::layout(
+                path,
+                format!("label {most} is too large for a class number; is it another column?"),
+            ));
         }
         let n = (most + 1) as usize;
         let names = match (list, given) {

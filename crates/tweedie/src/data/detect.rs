@@ -139,7 +139,9 @@ pub(crate) fn is_idx(name: &str) -> bool {
 fn has_python_cifar(path: &Path) -> Result<bool> {
     let mut folders = vec![path.to_path_buf()];
     folders.extend(list(path)?.into_iter().filter(|e| e.is_dir()));
-    Ok(folders.iter().any(|f| f.join("data_batch_1").is_file() || (f.join("train").is_file() && f.join("meta").is_file())))
+    Ok(folders
+        .iter()
+        .any(|f| f.join("data_batch_1").is_file() || (f.join("train").is_file() && f.join("meta").is_file())))
 }
 
 fn nothing_found(path: &Path) -> Result<DataError> {
@@ -151,7 +153,10 @@ fn nothing_found(path: &Path) -> Result<DataError> {
     if entries.len() > 5 {
         seen.push(format!("{} more", entries.len() - 5));
     }
-    Ok(DataError::layout(path, format!("no images or data files found (the folder holds {}); {KNOWN}", seen.join(", "))))
+    Ok(DataError::layout(
+        path,
+        format!("no images or data files found (the folder holds {}); {KNOWN}", seen.join(", ")),
+    ))
 }
 
 /// The entries of a folder, sorted, without hidden ones.

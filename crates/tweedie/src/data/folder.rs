@@ -99,8 +99,7 @@ pub(crate) fn open(root: &Path, list_file: Option<&ClassList>) -> Result<Found> 
         .map(|(_, _, scan)| scan.classes.iter().filter(|c| !c.1.is_empty()).map(|c| c.0.clone()).collect())
         .unwrap_or_default();
     let map = LabelMap::of_ids(&known.into_iter().collect::<Vec<_>>(), list_file)?;
-    let mut found =
-        Found { train: None, val: None, test: None, class_names: vec![], channels: 3, notes };
+    let mut found = Found { train: None, val: None, test: None, class_names: vec![], channels: 3, notes };
     for (split, path, scan) in kept {
         let mut files = Vec::new();
         for (class, images) in scan.classes {
@@ -110,7 +109,9 @@ pub(crate) fn open(root: &Path, list_file: Option<&ClassList>) -> Result<Found> 
                 }
                 return Err(DataError::layout(
                     &path,
-                    format!("class folder `{class}` is not among the training classes; sort the images into class folders"),
+                    format!(
+                        "class folder `{class}` is not among the training classes; sort the images into class folders"
+                    ),
                 ));
             };
             if images.is_empty() {
@@ -119,7 +120,11 @@ pub(crate) fn open(root: &Path, list_file: Option<&ClassList>) -> Result<Found> 
             files.extend(images.into_iter().map(|f| (f, label)));
         }
         if scan.loose > 0 {
-            found.notes.push(format!("{} images directly in {} have no class and are left out", scan.loose, path.display()));
+            found.notes.push(format!(
+                "{} images directly in {} have no class and are left out",
+                scan.loose,
+                path.display()
+            ));
         }
         let source: Source = Arc::new(FolderSource { files });
         match split {

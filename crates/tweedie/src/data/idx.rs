@@ -45,7 +45,12 @@ fn pair(root: &Path, files: &[PathBuf], words: &[&str]) -> Result<Option<(PathBu
             [one] => Ok(Some(one.clone())),
             _ => Err(DataError::layout(
                 root,
-                format!("{} and {} could both hold the {} {kind}; keep one data set per folder", file_name(hits[0]), file_name(hits[1]), words[0]),
+                format!(
+                    "{} and {} could both hold the {} {kind}; keep one data set per folder",
+                    file_name(hits[0]),
+                    file_name(hits[1]),
+                    words[0]
+                ),
             )),
         }
     };
@@ -94,7 +99,10 @@ fn read_idx(path: &Path, dims: usize) -> Result<(Vec<usize>, Vec<u8>)> {
         let magic: Vec<String> = bytes.iter().take(4).map(|b| format!("{b:02x}")).collect();
         return Err(DataError::layout(
             path,
-            format!("not an idx file of bytes in {dims} dimensions (it begins with {}, not 00 00 08 0{dims})", magic.join(" ")),
+            format!(
+                "not an idx file of bytes in {dims} dimensions (it begins with {}, not 00 00 08 0{dims})",
+                magic.join(" ")
+            ),
         ));
     }
     let sizes: Vec<usize> =

@@ -255,10 +255,8 @@ impl Work {
 
     fn run_lane(&self, first: u64, pool: &rayon::ThreadPool, sender: &SyncSender<Result<Batch>>) {
         for number in (first..).step_by(LANES) {
-            let position = Position {
-                epoch: (number / self.batches as u64) as u32,
-                batch: (number % self.batches as u64) as u32,
-            };
+            let position =
+                Position { epoch: (number / self.batches as u64) as u32, batch: (number % self.batches as u64) as u32 };
             if self.stopped() || self.config.epochs.is_some_and(|n| position.epoch >= n) {
                 return;
             }

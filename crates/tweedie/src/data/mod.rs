@@ -17,8 +17,8 @@ mod tar;
 
 pub use detect::Format;
 pub use error::{DataError, Result};
-pub(crate) use image::luma;
 pub use image::Image;
+pub(crate) use image::luma;
 pub use loader::{Batch, Loader, LoaderConfig, OnCorrupt, Position, Skipped};
 pub use memory::MemorySource;
 pub use order::epoch_order;

@@ -82,7 +82,8 @@ impl ParquetSource {
         let path = &self.files[group.file as usize];
         let read = || -> std::result::Result<Images, String> {
             let reader = reader(path).map_err(|e| e.to_string())?;
-            let column = leaf(reader.metadata().file_metadata().schema_descr(), &self.column).ok_or("the column is gone")?;
+            let column =
+                leaf(reader.metadata().file_metadata().schema_descr(), &self.column).ok_or("the column is gone")?;
             let rows = reader.get_row_group(group.group as usize).map_err(|e| e.to_string())?;
             let n = rows.metadata().num_rows() as usize;
             match rows.get_column_reader(column).map_err(|e| e.to_string())? {
@@ -91,7 +92,8 @@ impl ParquetSource {
             }
         };
         let read = read().map_err(|e| {
-            let last = group.file_row + (self.starts.get(g + 1).copied().unwrap_or(self.labels.len() as u32) - self.starts[g]) as u64;
+            let last = group.file_row
+                + (self.starts.get(g + 1).copied().unwrap_or(self.labels.len() as u32) - self.starts[g]) as u64;
             DataError::layout(path, format!("rows {} to {}, column `{}`: {e}", group.file_row, last - 1, self.column))
         })?;
         *images = Some(read.clone());
@@ -108,10 +110,9 @@ impl ImageSource for ParquetSource {
         let g = self.group_of(i);
         let images = self.images(g)?;
         let corrupt = |message: String| DataError::Corrupt { place: self.place(i), message };
-        let bytes = images
-            .get(i - self.starts[g] as usize)
-            .and_then(Option::as_ref)
-            .ok_or_else(|| corrupt("the row has no image bytes (only files with embedded images can be read)".into()))?;
+        let bytes = images.get(i - self.starts[g] as usize).and_then(Option::as_ref).ok_or_else(|| {
+            corrupt("the row has no image bytes (only files with embedded images can be read)".into())
+        })?;
         Ok(Item { image: Image::decode(bytes.data()).map_err(corrupt)?, label: self.labels[i] })
     }
 
@@ -201,7 +202,12 @@ pub(crate) fn open(root: &Path, options: &OpenOptions, classes: Option<&ClassLis
         if source.column != part.image {
             return Err(DataError::layout(
                 path,
-                format!("the image column is `{}` here and `{}` in {}", part.image, source.column, source.files[0].display()),
+                format!(
+                    "the image column is `{}` here and `{}` in {}",
+                    part.image,
+                    source.column,
+                    source.files[0].display()
+                ),
             ));
         }
         let file = source.files.len() as u32;
@@ -284,9 +290,10 @@ fn image_column(path: &Path, schema: &SchemaDescriptor, wanted: Option<&str>) ->
     };
     let found = match wanted {
         Some(name) => of(name),
-        None => ["image", "img"].iter().find_map(|n| of(n)).or_else(|| {
-            candidates.iter().find(|c| c.ends_with(".bytes")).cloned()
-        }),
+        None => ["image", "img"]
+            .iter()
+            .find_map(|n| of(n))
+            .or_else(|| candidates.iter().find(|c| c.ends_with(".bytes")).cloned()),
     };
     found.ok_or_else(|| {
         let what = wanted.map_or("no image column".into(), |w| format!("no image column `{w}`"));

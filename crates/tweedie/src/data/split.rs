@@ -26,9 +26,7 @@ impl Split {
     /// The split that a file belongs to by a word in its name (`train-00000-of-00002.parquet`,
     /// `imagenet1k-validation-03.tar`) or else by its folder, below `root`.
     pub fn of_file(file: &Path, root: &Path) -> Option<Split> {
-        let words = |text: &str| {
-            text.split(|c: char| !c.is_ascii_alphabetic()).find_map(Split::of_word)
-        };
+        let words = |text: &str| text.split(|c: char| !c.is_ascii_alphabetic()).find_map(Split::of_word);
         let stem = file.file_stem()?.to_string_lossy();
         words(&stem).or_else(|| {
             let below = file.parent()?.strip_prefix(root).ok()?;
@@ -72,8 +70,7 @@ impl ImageSource for Subset {
         if !self.indices.is_sorted() {
             return None;
         }
-        let mut starts: Vec<u32> =
-            starts.iter().map(|&s| self.indices.partition_point(|&i| i < s) as u32).collect();
+        let mut starts: Vec<u32> = starts.iter().map(|&s| self.indices.partition_point(|&i| i < s) as u32).collect();
         starts.dedup();
         starts.retain(|&s| (s as usize) < self.indices.len());
         Some(Locality { starts, window })

@@ -131,7 +131,10 @@ fn index(path: &Path) -> Result<(Vec<Entry>, usize)> {
                 if offset + bytes > size {
                     return Err(DataError::layout(
                         path,
-                        format!("`{name}` ends at byte {}, the file at {size}; it is cut off, download it again", offset + bytes),
+                        format!(
+                            "`{name}` ends at byte {}, the file at {size}; it is cut off, download it again",
+                            offset + bytes
+                        ),
                     ));
                 }
                 images += 1;
@@ -149,7 +152,9 @@ fn index(path: &Path) -> Result<(Vec<Entry>, usize)> {
     if entries.is_empty() && images > 0 {
         return Err(DataError::layout(
             path,
-            format!("{images} images but no labels; each KEY.jpg needs KEY.cls with its class number, or KEY.json with \"label\""),
+            format!(
+                "{images} images but no labels; each KEY.jpg needs KEY.cls with its class number, or KEY.json with \"label\""
+            ),
         ));
     }
     if entries.is_empty() {
@@ -175,6 +180,8 @@ fn json(text: &str) -> std::result::Result<Option<RawLabel>, String> {
     match field {
         None | Some(serde_json::Value::Null) => Ok(None),
         Some(serde_json::Value::String(s)) => Ok(Some(cls(s))),
-        Some(v) => v.as_i64().map(|n| Some(RawLabel::Number(n))).ok_or(format!("label {v} is neither a number nor a name")),
+        Some(v) => {
+            v.as_i64().map(|n| Some(RawLabel::Number(n))).ok_or(format!("label {v} is neither a number nor a name"))
+        }
     }
 }
