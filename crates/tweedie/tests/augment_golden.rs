@@ -124,6 +124,16 @@ fn evaluation_agrees_with_timm() {
     }
 }
 
+/// A line of pixels, far longer than wide, is evaluated on its middle in reasonable memory.
+#[test]
+fn slivers_are_evaluated_in_the_middle() {
+    let data = (0..30_000).flat_map(|x| [if (14_900..15_100).contains(&x) { 200 } else { 0 }; 3]).collect();
+    let image = Image { width: 30_000, height: 1, channels: 3, data };
+    let transform = Transform::eval(&AugmentConfig::imagenet(), 224, 3).unwrap();
+    let seen = transform.preview(image, Address { seed: 0, epoch: 0, example: 0 });
+    assert!(seen.data.len() == 224 * 224 * 3 && seen.data.iter().all(|&v| v == 200));
+}
+
 /// The distribution of a draw against timm's quantiles: the share below each must match it. Both sides are samples, of
 /// 200,000 and 40,000; five standard errors are 0.014 at most, and ties (whole pixels) are counted half.
 fn check_quantiles(name: &str, mut values: Vec<f64>, quantiles: &Value) {

@@ -233,6 +233,7 @@ fn parquet_as_hugging_face_writes_it() {
     );
     let want = [(0, 0), (10, 2), (20, 1), (30, 0), (40, 2), (50, 1), (60, 1), (0, 2), (10, 2)];
     assert_eq!(marks(set.train().unwrap()), want);
+    assert!(set.test.is_none() && set.notes[0].contains("the test split has no labels"));
     // In any order, and with a cache that holds one row group at most.
     let tight = OpenOptions { cache_bytes: 1, ..OpenOptions::default() };
     let set = data::open(fixture("parquet"), &tight).unwrap();

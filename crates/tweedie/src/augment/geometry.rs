@@ -119,6 +119,13 @@ fn central_rect(width: usize, height: usize, ratio: [f64; 2]) -> Rect {
     Rect { x: (width - w) / 2, y: (height - h) / 2, width: w, height: h }
 }
 
+/// The whole image, or the middle of one that is more than eight times as long as it is wide: a centre crop shows no more
+/// of it, and resizing all of it could take gigabytes.
+pub(crate) fn central_part(width: usize, height: usize) -> Rect {
+    let (w, h) = (width.min(8 * height), height.min(8 * width));
+    Rect { x: (width - w) / 2, y: (height - h) / 2, width: w, height: h }
+}
+
 /// The size that torchvision's `Resize(short)` gives: the shorter side becomes `short`, the longer is cut to an integer.
 pub fn short_side_size(width: usize, height: usize, short: usize) -> (usize, usize) {
     if width <= height { (short, (short * height) / width) } else { ((short * width) / height, short) }

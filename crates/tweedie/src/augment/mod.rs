@@ -302,8 +302,8 @@ impl Transform {
 
     fn eval_crop(&self, image: Image) -> Image {
         let short = ((self.size as f64 / self.config.crop_pct).floor() as usize).max(1);
-        let (width, height) = geometry::short_side_size(image.width, image.height, short);
-        let all = Rect { x: 0, y: 0, width: image.width, height: image.height };
+        let part = geometry::central_part(image.width, image.height);
+        let (width, height) = geometry::short_side_size(part.width, part.height, short);
         let filter = match self.config.interpolation {
             Interpolation::Bilinear => Interpolation::Bilinear,
             _ => Interpolation::Bicubic,
@@ -311,7 +311,7 @@ impl Transform {
         let image = if (width, height) == (image.width, image.height) {
             image
         } else {
-            geometry::resized_crop(&image, all, width, height, filter)
+            geometry::resized_crop(&image, part, width, height, filter)
         };
         if (width, height) == (self.size, self.size) { image } else { geometry::center_crop(&image, self.size) }
     }

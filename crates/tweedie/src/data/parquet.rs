@@ -184,13 +184,24 @@ struct Part {
 
 pub(crate) fn open(root: &Path, options: &OpenOptions, classes: Option<&ClassList>) -> Result<Found> {
     let files = files_below(root, ".parquet", 3)?;
-    let parts = files.par_iter().map(|f| read_part(f, options)).collect::<Result<Vec<_>>>()?;
-    let names = parts.iter().find_map(|p| p.names.clone());
-    let map = LabelMap::new(root, parts.iter().flat_map(|p| p.labels.iter()), names, classes)?;
+    let mut parts = files
+        .par_iter()
+        .map(|f| Ok((f.clone(), Split::of_file(f, root).unwrap_or(Split::Train), read_part(f, options)?)))
+        .collect::<Result<Vec<_>>>()?;
+    let mut notes = Vec::new();
+    let unlabelled = |(_, split, part): &(PathBuf, Split, Part)| {
+        *split == Split::Test && part.labels.contains(&RawLabel::Number(-1))
+    };
+    if parts.iter().any(unlabelled) && parts.iter().any(|(_, split, _)| *split != Split::Test) {
+        // ImageNet's test split, for one, keeps its labels secret.
+        parts.retain(|(_, split, _)| *split != Split::Test);
+        notes.push("the test split has no labels (they are -1) and is left out".into());
+    }
+    let names = parts.iter().find_map(|(_, _, p)| p.names.clone());
+    let map = LabelMap::new(root, parts.iter().flat_map(|(_, _, p)| p.labels.iter()), names, classes)?;
     let mut sources: [Option<ParquetSource>; 3] = Default::default();
-    for (path, part) in files.iter().zip(&parts) {
-        let split = Split::of_file(path, root).unwrap_or(Split::Train);
-        let source = sources[split as usize].get_or_insert_with(|| ParquetSource {
+    for (path, split, part) in &parts {
+        let source = sources[*split as usize].get_or_insert_with(|| ParquetSource {
             files: vec![],
             column: part.image.clone(),
             labels: vec![],
@@ -224,7 +235,7 @@ pub(crate) fn open(root: &Path, options: &OpenOptions, classes: Option<&ClassLis
         source.labels.extend(part.labels.iter().map(|l| map.get(l)));
     }
     let [train, val, test] = sources.map(|s| s.map(|s| Arc::new(s) as Source));
-    Ok(Found { train, val, test, class_names: map.into_names(), channels: 3, notes: vec![] })
+    Ok(Found { train, val, test, class_names: map.into_names(), channels: 3, notes })
 }
 
 fn read_part(path: &Path, options: &OpenOptions) -> Result<Part> {
