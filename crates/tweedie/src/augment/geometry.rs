@@ -160,7 +160,7 @@ pub fn padded_crop(image: &Image, pad: usize, x: usize, y: usize, size: usize, p
     let mirror = |at: isize, n: usize| {
         let period = 2 * (n as isize - 1).max(1);
         let m = at.rem_euclid(period);
-        if m < n as isize { m } else { period - m }
+        if m < n as isize { m } else { (period - m).min(n as isize - 1) }
     };
     window(image, x as isize - pad as isize, y as isize - pad as isize, size, size, |x, y| match padding {
         Padding::Zero => None,
@@ -310,4 +310,58 @@ pub fn rotate(image: &Image, degrees: f64, filter: Interpolation, fill: &[u8]) -
     let (cos, sin) = (round15(angle.cos()), round15(angle.sin()));
     let m = [cos, sin, cos * -cx + sin * -cy + cx, -sin, cos, -sin * -cx + cos * -cy + cy];
     affine(image, m, filter, fill)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(width: usize, height: usize, channels: usize) -> Image {
+        Image { width, height, channels, data: (0..width * height * channels).map(|i| i as u8).collect() }
+    }
+
+    #[test]
+    fn flipping_mirrors_columns() {
+        for channels in [1, 3] {
+            let image = counted(5, 3, channels);
+            let mut flipped = image.clone();
+            flip(&mut flipped);
+            for (x, y) in (0..5).flat_map(|x| (0..3).map(move |y| (x, y))) {
+                assert_eq!(flipped.pixel(x, y), image.pixel(4 - x, y));
+            }
+        }
+    }
+
+    /// numpy: `np.pad([0, 1, 2, 3], 2, mode="reflect")` is 2 1 0 1 2 3 2 1.
+    #[test]
+    fn padded_crops_are_windows_of_the_padded_image() {
+        let image = counted(4, 4, 1);
+        let row = |padding, x, y| padded_crop(&image, 2, x, y, 4, padding).data[..4].to_vec();
+        assert_eq!(padded_crop(&image, 2, 2, 2, 4, Padding::Zero), image);
+        assert_eq!(row(Padding::Reflect, 0, 2), [2, 1, 0, 1]);
+        assert_eq!(row(Padding::Reflect, 4, 2), [2, 3, 2, 1]);
+        assert_eq!(row(Padding::Reflect, 2, 0), [8, 9, 10, 11]);
+        assert_eq!(row(Padding::Zero, 0, 2), [0, 0, 0, 1]);
+        assert_eq!(row(Padding::Zero, 2, 1), [0, 0, 0, 0]);
+        // A border wider than the image goes back and forth.
+        assert_eq!(padded_crop(&counted(2, 1, 1), 4, 0, 4, 4, Padding::Reflect).data[..4], [0, 1, 0, 1]);
+    }
+
+    /// torchvision rounds half to even: 5 → 2 starts at round(1.5) = 2, 7 → 2 at round(2.5) = 2; 3 → 4 is padded below.
+    #[test]
+    fn centre_crops_follow_torchvision() {
+        assert_eq!(center_crop(&counted(5, 2, 1), 2).data, [2, 3, 7, 8]);
+        assert_eq!(center_crop(&counted(7, 2, 1), 2).data, [2, 3, 9, 10]);
+        let padded = center_crop(&counted(3, 3, 1), 4);
+        assert_eq!(padded.data, [0, 1, 2, 0, 3, 4, 5, 0, 6, 7, 8, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_quarter_turn_is_exact() {
+        let image = counted(4, 4, 3);
+        let turned = rotate(&image, 90.0, Interpolation::Bilinear, &[0; 3]);
+        for (x, y) in (0..4).flat_map(|x| (0..4).map(move |y| (x, y))) {
+            assert_eq!(turned.pixel(x, y), image.pixel(3 - y, x)); // counter-clockwise
+        }
+    }
 }

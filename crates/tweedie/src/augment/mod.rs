@@ -332,3 +332,67 @@ impl Transform {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_survive_and_strangers_are_refused() {
+        for config in [AugmentConfig::imagenet(), AugmentConfig::light(), AugmentConfig::none()] {
+            let text = serde_json::to_string(&config).unwrap();
+            assert_eq!(serde_json::from_str::<AugmentConfig>(&text).unwrap(), config);
+        }
+        let parse = serde_json::from_str::<AugmentConfig>;
+        let padded = parse(r#"{"crop": {"kind": "padded", "padding": "reflect"}, "rand_augment": "none"}"#).unwrap();
+        assert_eq!(padded.crop, Crop::Padded { pad: 4, padding: Padding::Reflect });
+        assert_eq!(padded.erase, Erase::default());
+        for wrong in [r#"{"flop": 1}"#, r#"{"erase": {"p": 1}}"#, r#"{"crop": {"kind": "resized", "pad": 4}}"#] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn impossible_settings_are_named() {
+        let refuse = |config: AugmentConfig| Transform::train(&config, 32, 3).unwrap_err().to_string();
+        let base = AugmentConfig::imagenet;
+        assert!(refuse(AugmentConfig { flip: 2.0, ..base() }).contains("`flip`"));
+        assert!(refuse(AugmentConfig { crop_pct: 0.0, ..base() }).contains("`crop_pct`"));
+        assert!(refuse(AugmentConfig { mean: vec![0.5, 0.5], ..base() }).contains("`mean` has 2 values"));
+        let crop = Crop::Resized { scale: [0.5, 0.1], ratio: [1.0, 1.0] };
+        assert!(refuse(AugmentConfig { crop, ..base() }).contains("`crop.scale`"));
+        assert!(Transform::train(&base(), 32, 2).is_err() && Transform::train(&base(), 0, 3).is_err());
+    }
+
+    /// Nothing random: the tensor is (v / 255 − mean) / std, planes first.
+    #[test]
+    fn normalisation_is_by_channel() {
+        let image = Image { width: 2, height: 2, channels: 3, data: (0..12).map(|i| i * 20).collect() };
+        let transform = Transform::train(&AugmentConfig::none(), 2, 3).unwrap();
+        let mut out = vec![0.0; 12];
+        transform.apply(image.clone(), Address { seed: 1, epoch: 2, example: 3 }, &mut out);
+        for (i, &v) in image.data.iter().enumerate() {
+            let (pixel, c) = (i / 3, i % 3);
+            let want = (v as f32 / 255.0 - IMAGENET_MEAN[c]) / IMAGENET_STD[c];
+            assert!((out[c * 4 + pixel] - want).abs() < 1e-6);
+        }
+    }
+
+    /// Grey images of any size go through the whole recipe.
+    #[test]
+    fn any_image_can_be_augmented() {
+        for (width, height, channels) in [(1, 1, 1), (1, 1, 3), (2, 300, 3), (300, 2, 1), (33, 17, 3)] {
+            for config in [AugmentConfig::imagenet(), AugmentConfig::light()] {
+                for (size, to) in [(1, 1), (7, 3), (16, 1)] {
+                    let transform = Transform::train(&config, size, to).unwrap();
+                    for example in 0..40 {
+                        let image = Image::filled(width, height, &vec![77; channels]);
+                        let mut out = vec![f32::NAN; transform.values()];
+                        transform.apply(image, Address { seed: 1, epoch: 0, example }, &mut out);
+                        assert!(out.iter().all(|v| v.is_finite()));
+                    }
+                }
+            }
+        }
+    }
+}
