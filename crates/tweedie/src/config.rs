@@ -154,7 +154,15 @@ impl ModelConfig {
             classes: 0,
             pool,
             gelu: Gelu::Erf,
-            encoder: VitConfig { image: e.0, patch: e.1, channels: e.2, width: e.3, depth: e.4, heads: e.5, drop_path: 0.0 },
+            encoder: VitConfig {
+                image: e.0,
+                patch: e.1,
+                channels: e.2,
+                width: e.3,
+                depth: e.4,
+                heads: e.5,
+                drop_path: 0.0,
+            },
             denoiser: DenoiserConfig::new(d.0, d.1, d.2),
             pretrained: String::new(),
             freeze_encoder: false,
@@ -381,7 +389,10 @@ impl Config {
             }
         }
         if t.batch % t.accumulate != 0 {
-            return wrong(format!("train.batch = {} must be a multiple of train.accumulate = {}", t.batch, t.accumulate));
+            return wrong(format!(
+                "train.batch = {} must be a multiple of train.accumulate = {}",
+                t.batch, t.accumulate
+            ));
         }
         if t.kfold > self.process.steps {
             return wrong(format!("train.kfold = {} distinct timesteps need process.steps of at least that", t.kfold));

@@ -136,6 +136,7 @@ pub fn mdd_loss(p: &Pass, model: &Model, images: &Tensor, targets: &ClassTargets
         ClassTargets::Hard(_) => Targets::Hard(&tensor),
         ClassTargets::Soft(_) => Targets::Soft(&tensor),
     };
-    let per_row = linear_cross_entropy(p.tape, &features, &w, Some(&bias), &Loss { targets, weights: None, smoothing }, None)?;
+    let per_row =
+        linear_cross_entropy(p.tape, &features, &w, Some(&bias), &Loss { targets, weights: None, smoothing }, None)?;
     Ok(elementwise::mean(p.tape, &per_row)?)
 }

@@ -78,9 +78,7 @@ fn draw(init: Init, n: usize, seed: u64, which: u32) -> Vec<f32> {
             let within = |i: usize| (0..64).map(|r| normal(i, r)).find(|z| z.abs() <= 2.0).unwrap_or(0.0);
             (0..n).map(|i| std * within(i)).collect()
         }
-        Init::Uniform(bound) => {
-            (0..n).map(|i| bound * (2.0 * rng::uniform_of(words(i / 4, 0)[i % 4]) - 1.0)).collect()
-        }
+        Init::Uniform(bound) => (0..n).map(|i| bound * (2.0 * rng::uniform_of(words(i / 4, 0)[i % 4]) - 1.0)).collect(),
     }
 }
 

@@ -70,7 +70,9 @@ impl DenoiserConfig {
         let DenoiserConfig { kind, width, depth, heads, .. } = self;
         let wrong = |what: String| Err(Error::Input(format!("model.denoiser: {what}")));
         if *width == 0 || *depth == 0 || *heads == 0 || width % heads != 0 {
-            return wrong(format!("width = {width} must be a positive multiple of heads = {heads}, depth = {depth} at least 1"));
+            return wrong(format!(
+                "width = {width} must be a positive multiple of heads = {heads}, depth = {depth} at least 1"
+            ));
         }
         if *kind == DenoiserKind::Mlp && tokens != 1 {
             return wrong(format!("kind = \"mlp\" denoises one token, the data have {tokens}"));
@@ -105,7 +107,6 @@ enum Body {
 #[derive(Clone, Debug)]
 pub(crate) struct Denoiser {
     config: DenoiserConfig,
-    vocab: usize,
     tokens: usize,
     cond_tokens: usize,
     token_in: Linear,
@@ -143,12 +144,23 @@ impl Denoiser {
         let d = c.width;
         let token_in = Linear {
             // Each row reads one class: variance 1/V would drown a single class, so as wide as an embedding.
-            w: plan.add(format!("{name}.token_in.weight"), &[d, a.vocab], Group::Decay, Init::TruncNormal(0.02_f32.max(1.0 / (a.vocab as f32).sqrt()))),
+            w: plan.add(
+                format!("{name}.token_in.weight"),
+                &[d, a.vocab],
+                Group::Decay,
+                Init::TruncNormal(0.02_f32.max(1.0 / (a.vocab as f32).sqrt())),
+            ),
             b: plan.add(format!("{name}.token_in.bias"), &[d], Group::NoDecay, Init::Zeros),
         };
         let cond_in = Linear::plan(plan, &format!("{name}.cond_in"), a.cond_dim, d);
-        let null_cond = plan.add(format!("{name}.null_cond"), &[1, a.cond_tokens, d], Group::NoDecay, Init::Normal(0.02));
-        let pos = plan.add(format!("{name}.pos_embed"), &[1, a.cond_tokens + a.tokens, d], Group::NoDecay, Init::Normal(0.02));
+        let null_cond =
+            plan.add(format!("{name}.null_cond"), &[1, a.cond_tokens, d], Group::NoDecay, Init::Normal(0.02));
+        let pos = plan.add(
+            format!("{name}.pos_embed"),
+            &[1, a.cond_tokens + a.tokens, d],
+            Group::NoDecay,
+            Init::Normal(0.02),
+        );
         let time1 = Linear::plan(plan, &format!("{name}.time_mlp.0"), TIME_FEATURES, d);
         let time2 = Linear::plan(plan, &format!("{name}.time_mlp.2"), d, d);
         let shape = |i: usize| BlockShape {
@@ -164,14 +176,15 @@ impl Denoiser {
             DenoiserKind::Transformer => {
                 Body::Transformer((0..c.depth).map(|i| Block::plan(plan, &at(i), shape(i))).collect())
             }
-            DenoiserKind::Dit => Body::Dit((0..c.depth).map(|i| DitBlock::plan(plan, &at(i), d, c.heads, gelu.act())).collect()),
+            DenoiserKind::Dit => {
+                Body::Dit((0..c.depth).map(|i| DitBlock::plan(plan, &at(i), d, c.heads, gelu.act())).collect())
+            }
             DenoiserKind::Mlp => Body::Mlp((0..c.depth).map(|i| MlpBlock::plan(plan, &at(i), d, gelu.act())).collect()),
         };
         let norm = Norm::plan(plan, &format!("{name}.norm"), d);
         let head = Linear::plan(plan, &format!("{name}.head"), d, a.vocab);
         Denoiser {
             config: c.clone(),
-            vocab: a.vocab,
             tokens: a.tokens,
             cond_tokens: a.cond_tokens,
             token_in,
@@ -254,10 +267,6 @@ impl Denoiser {
     /// Weight and bias of the head, for a loss that never holds all logits.
     pub fn head(&self, p: &Pass, ids: &Ids) -> (Var, Var) {
         (p.tape.param(p.params, ids[self.head.w]), p.tape.param(p.params, ids[self.head.b]))
-    }
-
-    pub fn vocab(&self) -> usize {
-        self.vocab
     }
 }
 

@@ -188,7 +188,10 @@ impl Model {
     /// MDD's features: the condition of its single, always masked token, \[B, width\].
     pub fn masked_features(&self, p: &Pass, cond: &Var) -> Result<Var> {
         let &[b, 1, d] = cond.shape() else {
-            return Err(Error::Input(format!("the masked twin of a classifier pools to one token, not {:?}", cond.shape())));
+            return Err(Error::Input(format!(
+                "the masked twin of a classifier pools to one token, not {:?}",
+                cond.shape()
+            )));
         };
         Ok(elementwise::reshape(p.tape, cond, &[b, d])?)
     }

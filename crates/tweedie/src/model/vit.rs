@@ -120,7 +120,13 @@ impl Vit {
         let c = &self.config;
         let want = [c.channels, c.image, c.image];
         if images.shape().get(1..) != Some(&want) {
-            return Err(Error::Input(format!("images are {:?}, the encoder takes [B, {}, {}, {}]", images.shape(), want[0], want[1], want[2])));
+            return Err(Error::Input(format!(
+                "images are {:?}, the encoder takes [B, {}, {}, {}]",
+                images.shape(),
+                want[0],
+                want[1],
+                want[2]
+            )));
         }
         let t = p.tape;
         let patches = patchify::patchify(t, &t.constant(images.clone()), c.patch, p.dtype)?;

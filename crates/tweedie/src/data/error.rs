@@ -1,0 +1,62 @@
+//! What can be wrong with data, in words that name the file and say what to do.
+
+use std::path::{Path, PathBuf};
+
+/// Every fallible call of [`crate::data`] returns this.
+pub type Result<T> = std::result::Result<T, DataError>;
+
+/// A data error.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    /// Nothing is at this path.
+    #[error("{}: no such file or folder", path.display())]
+    Missing {
+        /// The path that was given.
+        path: PathBuf,
+    },
+    /// The system refused to read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's own words.
+        source: std::io::Error,
+    },
+    /// The path holds something else than its format demands: wrong folders, columns, sizes or labels.
+    #[error("{}: {message}", path.display())]
+    Layout {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong and what to do about it.
+        message: String,
+    },
+    /// One example cannot be read. The only kind of error that a loader may skip.
+    #[error("{place}: unreadable image: {message}")]
+    Corrupt {
+        /// Path, or file and row, or archive and member.
+        place: String,
+        /// The decoder's own words.
+        message: String,
+    },
+    /// Settings that contradict each other or the data.
+    #[error("{0}")]
+    Setting(String),
+}
+
+impl DataError {
+    /// True for a single unreadable example, which a loader may skip.
+    pub fn is_corrupt(&self) -> bool {
+        matches!(self, DataError::Corrupt { .. })
+    }
+
+    pub(crate) fn layout(path: &Path, message: impl Into<String>) -> DataError {
+        DataError::Layout { path: path.into(), message: message.into() }
+    }
+
+    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> DataError + '_ {
+        move |source| match source.kind() {
+            std::io::ErrorKind::NotFound => DataError::Missing { path: path.into() },
+            _ => DataError::Io { path: path.into(), source },
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Decoded images and the decoders: JPEG, PNG and WebP, found by their first bytes and never by the file's name (ImageNet
+//! holds a PNG that is called `.JPEG`).
+
+use std::io::Cursor;
+use zune_core::bytestream::ZCursor;
+use zune_core::colorspace::ColorSpace;
+use zune_core::options::DecoderOptions;
+
+/// An image of 8-bit values, row by row, the channels of a pixel side by side (H, W, C).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Pixels in a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// 1 (grey) or 3 (red, green, blue).
+    pub channels: usize,
+    /// `height · width · channels` values.
+    pub data: Vec<u8>,
+}
+
+/// Refuse to decode anything wider or higher: a broken header must not ask for terabytes.
+const MAX_SIDE: usize = 1 << 15;
+
+impl Image {
+    /// An image filled with `color`, which has one value for each channel.
+    pub fn filled(width: usize, height: usize, color: &[u8]) -> Image {
+        Image { width, height, channels: color.len(), data: color.repeat(width * height) }
+    }
+
+    /// The values of the pixel in column `x` of row `y`.
+    pub fn pixel(&self, x: usize, y: usize) -> &[u8] {
+        let at = (y * self.width + x) * self.channels;
+        &self.data[at..at + self.channels]
+    }
+
+    /// The same picture with 1 or 3 channels. Grey is ITU-R 601 luma in PIL's fixed-point form.
+    pub fn into_channels(self, channels: usize) -> Image {
+        let data = match (self.channels, channels) {
+            (3, 1) => self.data.chunks_exact(3).map(luma).collect(),
+            (1, 3) => self.data.iter().flat_map(|&v| [v; 3]).collect(),
+            _ => return self,
+        };
+        Image { channels, data, ..self }
+    }
+
+    /// Decode JPEG, PNG or WebP bytes into three channels, as PIL's `convert("RGB")` does: alpha is dropped, palettes
+    /// are expanded, an orientation tag is ignored. The error is the decoder's message.
+    pub fn decode(bytes: &[u8]) -> Result<Image, String> {
+        match bytes {
+            [0xff, 0xd8, ..] => decode_jpeg(bytes),
+            [0x89, b'P', b'N', b'G', ..] => decode_png(bytes),
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => decode_webp(bytes),
+            [] => Err("the file is empty".into()),
+            _ => Err(format!(
+                "not a JPEG, PNG or WebP image (it begins with {})",
+                bytes.iter().take(4).map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ")
+            )),
+        }
+    }
+
+    /// Encode as PNG, for figures and tests.
+    pub fn to_png(&self) -> Result<Vec<u8>, String> {
+        let mut out = Vec::new();
+        let mut encoder = png::Encoder::new(&mut out, self.width as u32, self.height as u32);
+        encoder.set_color(if self.channels == 1 { png::ColorType::Grayscale } else { png::ColorType::Rgb });
+        encoder.set_depth(png::BitDepth::Eight);
+        let mut writer = encoder.write_header().map_err(|e| e.to_string())?;
+        writer.write_image_data(&self.data).map_err(|e| e.to_string())?;
+        writer.finish().map_err(|e| e.to_string())?;
+        Ok(out)
+    }
+}
+
+/// PIL's `L = (19595 R + 38470 G + 7471 B + 32768) >> 16`.
+#[inline]
+pub(crate) fn luma(p: &[u8]) -> u8 {
+    ((19595 * p[0] as u32 + 38470 * p[1] as u32 + 7471 * p[2] as u32 + 0x8000) >> 16) as u8
+}
+
+fn decode_jpeg(bytes: &[u8]) -> Result<Image, String> {
+    // The decoder fills what is missing with grey, which is right for a viewer and wrong for a training set.
+    if !jpeg_has_end(bytes) {
+        return Err("the JPEG is cut off (no end marker after the image data)".into());
+    }
+    let options = DecoderOptions::default()
+        .set_max_width(MAX_SIDE)
+        .set_max_height(MAX_SIDE)
+        .jpeg_set_out_colorspace(ColorSpace::RGB);
+    let mut decoder = zune_jpeg::JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+    let data = decoder.decode().map_err(|e| e.to_string())?;
+    let info = decoder.info().ok_or("no header")?;
+    let (width, height) = (info.width as usize, info.height as usize);
+    if data.len() != width * height * 3 {
+        return Err(format!("{} values decoded, {width}x{height}x3 expected", data.len()));
+    }
+    Ok(Image { width, height, channels: 3, data })
+}
+
+/// True if an end-of-image marker follows the start of the first scan. Thumbnails inside the header do not count.
+fn jpeg_has_end(bytes: &[u8]) -> bool {
+    let mut at = 2;
+    while let Some(&[0xff, marker, a, b]) = bytes.get(at..at + 4) {
+        if marker == 0xff {
+            at += 1; // fill byte
+            continue;
+        }
+        if marker == 0xda {
+            return bytes[at..].windows(2).rev().any(|w| w == [0xff, 0xd9]);
+        }
+        at += 2 + u16::from_be_bytes([a, b]) as usize;
+    }
+    // Headers this crooked are left to the decoder.
+    bytes.get(at..).is_some_and(|rest| rest.windows(2).rev().any(|w| w == [0xff, 0xd9]))
+}
+
+fn decode_png(bytes: &[u8]) -> Result<Image, String> {
+    let mut decoder = png::Decoder::new(Cursor::new(bytes));
+    decoder.set_transformations(png::Transformations::EXPAND | png::Transformations::STRIP_16);
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    let mut reader = decoder.read_info().map_err(|e| e.to_string())?;
+    check_size(reader.info().width as usize, reader.info().height as usize)?;
+    let mut data = vec![0; reader.output_buffer_size().ok_or("the image is too large")?];
+    let info = reader.next_frame(&mut data).map_err(|e| e.to_string())?;
+    data.truncate(info.buffer_size());
+    let (width, height) = (info.width as usize, info.height as usize);
+    let data = match info.color_type.samples() {
+        1 => data.iter().flat_map(|&v| [v; 3]).collect(),
+        2 => data.chunks_exact(2).flat_map(|p| [p[0]; 3]).collect(),
+        4 => data.chunks_exact(4).flat_map(|p| [p[0], p[1], p[2]]).collect(),
+        _ => data,
+    };
+    Ok(Image { width, height, channels: 3, data })
+}
+
+fn decode_webp(bytes: &[u8]) -> Result<Image, String> {
+    let mut decoder = image_webp::WebPDecoder::new(Cursor::new(bytes)).map_err(|e| e.to_string())?;
+    let (width, height) = decoder.dimensions();
+    let (width, height) = (width as usize, height as usize);
+    check_size(width, height)?;
+    let mut data = vec![0; decoder.output_buffer_size().ok_or("the image is too large")?];
+    decoder.read_image(&mut data).map_err(|e| e.to_string())?;
+    if decoder.has_alpha() {
+        data = data.chunks_exact(4).flat_map(|p| [p[0], p[1], p[2]]).collect();
+    }
+    Ok(Image { width, height, channels: 3, data })
+}
+
+fn check_size(width: usize, height: usize) -> Result<(), String> {
+    if width == 0 || height == 0 || width > MAX_SIDE || height > MAX_SIDE {
+        return Err(format!("an image of {width}x{height} pixels; sides must lie between 1 and {MAX_SIDE}"));
+    }
+    Ok(())
+}

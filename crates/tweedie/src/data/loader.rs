@@ -1,0 +1,353 @@
+//! Batches made ahead of time: threads read, decode and augment while the consumer computes. What is in a batch depends on
+//! (seed, epoch, batch number) alone, never on threads.
+
+use super::{DataError, Result, Source, epoch_order};
+use crate::augment::{Address, Draw, Mix, Stream, Transform};
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What to do about an unreadable image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnCorrupt {
+    /// Report it, and take another example in training or leave it out in evaluation.
+    #[default]
+    Skip,
+    /// Stop with its error.
+    Fail,
+}
+
+/// A place in the stream of batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// Pass over the data.
+    pub epoch: u32,
+    /// Batch within the pass.
+    pub batch: u32,
+}
+
+/// How batches are made.
+#[derive(Clone, Debug)]
+pub struct LoaderConfig {
+    /// Images per batch.
+    pub batch: usize,
+    /// Threads that decode and augment; 0 for one per core.
+    pub threads: usize,
+    /// Batches that may wait, ready, for the consumer.
+    pub prefetch: usize,
+    /// Seed of order, augmentation and mixing.
+    pub seed: u64,
+    /// Visit the examples in a new random order each epoch.
+    pub shuffle: bool,
+    /// Leave out a last batch that is not full. Unreadable images are then replaced, so that every batch is full.
+    pub drop_last: bool,
+    /// First batch to make, for a resumed run.
+    pub start: Position,
+    /// Stop after this many epochs in all; none: go on for ever.
+    pub epochs: Option<u32>,
+    /// What to do about an unreadable image.
+    pub on_corrupt: OnCorrupt,
+}
+
+impl LoaderConfig {
+    /// For training: shuffled, full batches, without end.
+    pub fn train(batch: usize, seed: u64) -> LoaderConfig {
+        LoaderConfig {
+            batch,
+            threads: 0,
+            prefetch: 4,
+            seed,
+            shuffle: true,
+            drop_last: true,
+            start: Position::default(),
+            epochs: None,
+            on_corrupt: OnCorrupt::Skip,
+        }
+    }
+
+    /// For evaluation: every example once, in order.
+    pub fn eval(batch: usize) -> LoaderConfig {
+        LoaderConfig { shuffle: false, drop_last: false, epochs: Some(1), ..LoaderConfig::train(batch, 0) }
+    }
+}
+
+/// One batch, ready for the device.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// Where it stands in the stream.
+    pub position: Position,
+    /// Normalised images (B, C, H, W).
+    pub images: Vec<f32>,
+    /// Class of each image.
+    pub labels: Vec<u32>,
+    /// Number of each image in its source.
+    pub indices: Vec<u32>,
+    /// How the images were mixed, if they were.
+    pub mix: Option<Mix>,
+}
+
+/// Unreadable images met so far.
+#[derive(Clone, Debug, Default)]
+pub struct Skipped {
+    /// Their errors by example number; each example is counted once.
+    pub errors: BTreeMap<u32, String>,
+}
+
+impl Skipped {
+    /// How many.
+    pub fn count(&self) -> usize {
+        self.errors.len()
+    }
+}
+
+/// What the threads share.
+struct Work {
+    source: Source,
+    transform: Transform,
+    config: LoaderConfig,
+    batches: u32,
+    order: Mutex<BTreeMap<u32, Arc<Vec<u32>>>>,
+    skipped: Mutex<Skipped>,
+    spare: Mutex<Vec<Vec<f32>>>,
+    stop: AtomicBool,
+}
+
+/// Makes batches in background threads; an iterator over them. Dropping it stops the threads.
+pub struct Loader {
+    work: Arc<Work>,
+    lanes: Vec<Receiver<Result<Batch>>>,
+    threads: Vec<JoinHandle<()>>,
+    next: u64,
+    waited: Duration,
+    done: bool,
+}
+
+/// Batches under construction at the same time, so that threads that find no more images in one go on with the next.
+const LANES: usize = 2;
+
+impl Loader {
+    /// Start making batches of `source`.
+    pub fn new(source: Source, transform: Transform, config: LoaderConfig) -> Result<Loader> {
+        let n = source.len();
+        if config.batch == 0 {
+            return Err(DataError::Setting("the batch size must be at least 1".into()));
+        }
+        if n >= u32::MAX as usize {
+            return Err(DataError::Setting(format!("{n} examples are more than can be numbered")));
+        }
+        let batches = if config.drop_last { n / config.batch } else { n.div_ceil(config.batch) };
+        if batches == 0 {
+            return Err(DataError::Setting(format!(
+                "{n} images do not fill one batch of {}; use a smaller batch",
+                config.batch
+            )));
+        }
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(config.threads)
+            .thread_name(|i| format!("decode-{i}"))
+            .build()
+            .map_err(|e| DataError::Setting(format!("cannot start the decoding threads: {e}")))?;
+        let pool = Arc::new(pool);
+        let depth = config.prefetch.saturating_sub(LANES).div_ceil(LANES);
+        let first = config.start.epoch as u64 * batches as u64 + config.start.batch as u64;
+        let work = Arc::new(Work {
+            source,
+            transform,
+            config,
+            batches: batches as u32,
+            order: Mutex::default(),
+            skipped: Mutex::default(),
+            spare: Mutex::default(),
+            stop: AtomicBool::new(false),
+        });
+        let (mut lanes, mut threads) = (Vec::new(), Vec::new());
+        for lane in 0..LANES as u64 {
+            let (sender, receiver) = sync_channel(depth);
+            let (work, pool) = (work.clone(), pool.clone());
+            let thread = std::thread::Builder::new()
+                .name(format!("batches-{lane}"))
+                .spawn(move || work.run_lane(first + lane, &pool, &sender))
+                .map_err(|e| DataError::Setting(format!("cannot start a thread: {e}")))?;
+            lanes.push(receiver);
+            threads.push(thread);
+        }
+        Ok(Loader { work, lanes, threads, next: 0, waited: Duration::ZERO, done: false })
+    }
+
+    /// Batches in an epoch.
+    pub fn batches_per_epoch(&self) -> usize {
+        self.work.batches as usize
+    }
+
+    /// Time that the consumer has spent waiting for batches so far.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Unreadable images so far.
+    pub fn skipped(&self) -> Skipped {
+        self.work.skipped.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn stop(&mut self) {
+        self.work.stop.store(true, Ordering::Relaxed);
+        self.lanes.clear(); // a lane that waits to send finds its receiver gone
+    }
+
+    /// Hand back the memory of a batch that is no longer needed.
+    pub fn recycle(&self, batch: Batch) {
+        let mut spare = self.work.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < LANES + self.work.config.prefetch {
+            spare.push(batch.images);
+        }
+    }
+}
+
+impl Iterator for Loader {
+    type Item = Result<Batch>;
+
+    /// The next batch; waits for it if it is not ready. After an error or the last epoch there is none.
+    fn next(&mut self) -> Option<Result<Batch>> {
+        if self.done {
+            return None;
+        }
+        let begin = Instant::now();
+        let got = self.lanes[(self.next % LANES as u64) as usize].recv();
+        self.waited += begin.elapsed();
+        self.next += 1;
+        match got {
+            Ok(Ok(batch)) => Some(Ok(batch)),
+            Ok(Err(e)) => {
+                self.done = true;
+                Some(Err(e))
+            }
+            Err(_) => {
+                self.done = true;
+                self.stop();
+                // A lane ends without a word after the last epoch, or because it panicked.
+                let panicked = self.threads.drain(..).any(|t| t.join().is_err());
+                panicked.then(|| {
+                    let message = "a decoding thread panicked; this is a bug, its message is above";
+                    Err(DataError::Setting(message.into()))
+                })
+            }
+        }
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.stop();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Work {
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn run_lane(&self, first: u64, pool: &rayon::ThreadPool, sender: &SyncSender<Result<Batch>>) {
+        for number in (first..).step_by(LANES) {
+            let position =
+                Position { epoch: (number / self.batches as u64) as u32, batch: (number % self.batches as u64) as u32 };
+            if self.stopped() || self.config.epochs.is_some_and(|n| position.epoch >= n) {
+                return;
+            }
+            let made = pool.install(|| self.make(position));
+            let failed = made.is_err();
+            if self.stopped() || sender.send(made).is_err() || failed {
+                return;
+            }
+        }
+    }
+
+    /// The order of an epoch; the last few are kept, since lanes stand in at most two epochs.
+    fn order(&self, epoch: u32) -> Arc<Vec<u32>> {
+        let mut orders = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(order) = orders.get(&epoch) {
+            return order.clone();
+        }
+        let order = Arc::new(match self.config.shuffle {
+            true => epoch_order(&*self.source, self.config.seed, epoch),
+            false => (0..self.source.len() as u32).collect(),
+        });
+        orders.insert(epoch, order.clone());
+        while orders.len() > 2 {
+            orders.pop_first();
+        }
+        order
+    }
+
+    fn make(&self, position: Position) -> Result<Batch> {
+        let order = self.order(position.epoch);
+        let first = position.batch as usize * self.config.batch;
+        let chosen = &order[first..(first + self.config.batch).min(order.len())];
+        let size = self.transform.values();
+        let mut images = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        images.resize(chosen.len() * size, 0.0);
+        let made: Vec<Option<(u32, u32)>> = images
+            .par_chunks_exact_mut(size)
+            .zip(chosen)
+            .enumerate()
+            .map(|(i, (out, &example))| self.example(position.epoch, (first + i) as u32, example, out))
+            .collect::<Result<_>>()?;
+        if made.iter().any(Option::is_none) {
+            let mut kept = 0;
+            for (i, _) in made.iter().enumerate().filter(|(_, m)| m.is_some()) {
+                images.copy_within(i * size..(i + 1) * size, kept * size);
+                kept += 1;
+            }
+            images.truncate(kept * size);
+        }
+        let (indices, labels): (Vec<u32>, Vec<u32>) = made.into_iter().flatten().unzip();
+        let t = &self.transform;
+        let mix = t.is_train().then(|| {
+            let (seed, side) = (self.config.seed, t.size());
+            t.config().mix.draw(seed, position.epoch, position.batch, labels.len(), side, side)
+        });
+        let mix = mix.flatten();
+        if let Some(mix) = &mix {
+            mix.apply(&mut images, t.channels(), t.size(), t.size());
+        }
+        Ok(Batch { position, images, labels, indices, mix })
+    }
+
+    /// Write one example and return its number and label. An unreadable one is replaced if batches must be full, by
+    /// draws that depend on the place in the epoch alone; otherwise there is none.
+    fn example(&self, epoch: u32, place: u32, example: u32, out: &mut [f32]) -> Result<Option<(u32, u32)>> {
+        const TRIES: usize = 32;
+        let mut example = example;
+        let mut draw = Draw::new(self.config.seed, Stream::Replace, epoch, place);
+        for _ in 0..TRIES {
+            if self.stopped() {
+                return Ok(None); // nobody waits for this batch any more
+            }
+            match self.source.get(example as usize) {
+                Ok(item) => {
+                    let at = Address { seed: self.config.seed, epoch, example };
+                    self.transform.apply(item.image, at, out);
+                    return Ok(Some((example, item.label)));
+                }
+                Err(e) if e.is_corrupt() && self.config.on_corrupt == OnCorrupt::Skip => {
+                    let mut skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
+                    skipped.errors.entry(example).or_insert_with(|| e.to_string());
+                    if !self.config.drop_last {
+                        return Ok(None);
+                    }
+                    example = draw.below(self.source.len()) as u32;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        let skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = skipped.errors.values().next().cloned().unwrap_or_default();
+        Err(DataError::Setting(format!("{TRIES} images in a row could not be read; one of them: {one}")))
+    }
+}

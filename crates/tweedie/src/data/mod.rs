@@ -1,0 +1,248 @@
+//! Labelled images from the layouts people have them in. [`open`] finds the format of a path; `docs/data.md` describes
+//! each one. Sources are read lazily and by any number of threads.
+
+mod cifar;
+mod classes;
+mod detect;
+mod error;
+mod folder;
+mod idx;
+mod image;
+pub mod loader;
+mod memory;
+mod order;
+mod parquet;
+mod split;
+mod tar;
+
+pub use detect::Format;
+pub use error::{DataError, Result};
+pub use image::Image;
+pub(crate) use image::luma;
+pub use loader::{Batch, Loader, LoaderConfig, OnCorrupt, Position, Skipped};
+pub use memory::MemorySource;
+pub use order::epoch_order;
+pub use split::Subset;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// One labelled image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The decoded picture.
+    pub image: Image,
+    /// Number of its class.
+    pub label: u32,
+}
+
+/// Labelled images that can be read in any order from any thread.
+pub trait ImageSource: Send + Sync {
+    /// Number of examples.
+    fn len(&self) -> usize;
+
+    /// True if there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Read and decode example `i`. A broken image is [`DataError::Corrupt`] and names its place.
+    fn get(&self, i: usize) -> Result<Item>;
+
+    /// The class of example `i`, without reading the image.
+    fn label(&self, i: usize) -> u32;
+
+    /// Where example `i` lies, for messages.
+    fn place(&self, i: usize) -> String;
+
+    /// Runs of examples that are cheap to read one after another, where reading at random would be much dearer. Shuffling
+    /// then keeps such runs near each other.
+    fn locality(&self) -> Option<Locality> {
+        None
+    }
+}
+
+/// How a source wants to be shuffled when it does not fit into its cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Locality {
+    /// First example of each block, in ascending order, beginning with 0.
+    pub starts: Vec<u32>,
+    /// Blocks that are shuffled into each other at a time.
+    pub window: usize,
+}
+
+/// A shared source.
+pub type Source = Arc<dyn ImageSource>;
+
+/// How to open a data set.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// The format, if it should not be found by looking.
+    pub format: Option<Format>,
+    /// A file with one class name per line.
+    pub classes: Option<PathBuf>,
+    /// Parquet: the column with images; otherwise `image`, `img` or the first that can be one.
+    pub image_column: Option<String>,
+    /// Parquet: the column with labels; otherwise `label`, `labels`, `fine_label`, `class` or `cls`.
+    pub label_column: Option<String>,
+    /// Share of the training examples held out when there is no validation or test split; 0 for none.
+    pub val_fraction: f64,
+    /// Seed of that choice.
+    pub split_seed: u64,
+    /// Bytes of compressed images that a Parquet source may keep in memory.
+    pub cache_bytes: usize,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions {
+            format: None,
+            classes: None,
+            image_column: None,
+            label_column: None,
+            val_fraction: 0.1,
+            split_seed: 0,
+            cache_bytes: 2 << 30, // all of CIFAR or Imagenette, a few hundred row groups of ImageNet
+        }
+    }
+}
+
+/// An opened data set.
+#[derive(Clone)]
+pub struct Dataset {
+    /// Name of the folder or file.
+    pub name: String,
+    /// What it was recognised as.
+    pub format: Format,
+    /// Name of each class; labels are positions in this list.
+    pub class_names: Vec<String>,
+    /// 1 for grey images, otherwise 3.
+    pub channels: usize,
+    /// Training examples.
+    pub train: Option<Source>,
+    /// Examples for evaluation during training: the validation split, else the test split, else some held out.
+    pub val: Option<Source>,
+    /// Where `val` comes from, in words.
+    pub val_origin: String,
+    /// The test split, if there is one.
+    pub test: Option<Source>,
+    /// Things worth knowing that were not errors.
+    pub notes: Vec<String>,
+}
+
+impl std::fmt::Debug for Dataset {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let len = |s: &Option<Source>| s.as_ref().map_or(0, |s| s.len());
+        f.debug_struct("Dataset")
+            .field("name", &self.name)
+            .field("format", &self.format)
+            .field("classes", &self.class_names.len())
+            .field("channels", &self.channels)
+            .field("train", &len(&self.train))
+            .field("val", &len(&self.val))
+            .field("test", &len(&self.test))
+            .finish()
+    }
+}
+
+/// What a format's reader finds.
+pub(crate) struct Found {
+    pub train: Option<Source>,
+    pub val: Option<Source>,
+    pub test: Option<Source>,
+    pub class_names: Vec<String>,
+    pub channels: usize,
+    pub notes: Vec<String>,
+}
+
+/// Open the data set at `path`. Fails, naming what is wrong, if nothing there can be trained on or evaluated.
+pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Dataset> {
+    let path = path.as_ref();
+    if !(0.0..1.0).contains(&options.val_fraction) {
+        return Err(DataError::Setting(format!(
+            "the validation share is {} and must lie between 0 and 1",
+            options.val_fraction
+        )));
+    }
+    let (format, root) = detect::detect(path, options.format)?;
+    let classes = options.classes.as_deref().map(classes::ClassList::read).transpose()?;
+    let found = match format {
+        Format::Folder => folder::open(&root, classes.as_ref())?,
+        Format::Cifar10 | Format::Cifar100 => cifar::open(&root, format, classes.as_ref())?,
+        Format::Idx => idx::open(&root, classes.as_ref())?,
+        Format::Parquet => parquet::open(&root, options, classes.as_ref())?,
+        Format::WebDataset => tar::open(&root, classes.as_ref())?,
+    };
+    let Found { train, val, test, class_names, channels, notes } = found;
+    for (split, source) in [("train", &train), ("validation", &val), ("test", &test)] {
+        if source.as_ref().is_some_and(|s| s.is_empty()) {
+            return Err(DataError::layout(path, format!("the {split} split holds no images")));
+        }
+    }
+    let mut dataset = Dataset {
+        name: path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned()),
+        format,
+        class_names,
+        channels,
+        train,
+        val,
+        val_origin: "the validation split".into(),
+        test,
+        notes,
+    };
+    dataset.choose_validation(options);
+    Ok(dataset)
+}
+
+impl Dataset {
+    fn choose_validation(&mut self, options: &OpenOptions) {
+        if self.val.is_some() {
+            return;
+        }
+        if let Some(test) = &self.test {
+            self.val = Some(test.clone());
+            self.val_origin = "the test split".into();
+            return;
+        }
+        self.val_origin = "nothing held out".into();
+        let Some(train) = self.train.take() else { return };
+        let (rest, held) = split::hold_out(&train, options.val_fraction, options.split_seed);
+        if rest.is_empty() || held.is_empty() {
+            self.train = Some(train);
+            return;
+        }
+        let share = options.val_fraction * 100.0;
+        self.val_origin = format!("{} of {} training images held out ({share:.0} %)", held.len(), train.len());
+        self.train = Some(Arc::new(Subset::new(train.clone(), rest)));
+        self.val = Some(Arc::new(Subset::new(train, held)));
+    }
+
+    /// The training split, or an error that says it is missing.
+    pub fn train(&self) -> Result<&Source> {
+        self.train.as_ref().ok_or_else(|| self.lacks("training", "train"))
+    }
+
+    /// The split for evaluation during training, or an error that says it is missing.
+    pub fn val(&self) -> Result<&Source> {
+        self.val.as_ref().ok_or_else(|| self.lacks("validation", "val"))
+    }
+
+    fn lacks(&self, what: &str, folder: &str) -> DataError {
+        DataError::Setting(format!(
+            "data set \"{}\" has no {what} split; name its folder or files `{folder}`{}",
+            self.name,
+            if folder == "val" { " or hold out a share of the training images" } else { "" }
+        ))
+    }
+
+    /// Examples per class of a source.
+    pub fn class_counts(&self, source: &Source) -> Vec<usize> {
+        let mut counts = vec![0; self.class_names.len()];
+        for i in 0..source.len() {
+            if let Some(n) = counts.get_mut(source.label(i) as usize) {
+                *n += 1;
+            }
+        }
+        counts
+    }
+}

@@ -1,0 +1,329 @@
+//! Parquet as Hugging Face `datasets` writes it: an image column of struct{bytes, path} (or plain bytes), a label column of
+//! numbers or names, class names in the file's `huggingface` metadata. Labels are read at opening; row groups of images
+//! when they are needed, kept compressed in a cache of limited size.
+
+use super::classes::{ClassList, LabelMap, RawLabel};
+use super::detect::files_below;
+use super::split::Split;
+use super::{DataError, Found, Image, ImageSource, Item, Locality, OpenOptions, Result, Source};
+use ::parquet::basic::Type;
+use ::parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use ::parquet::data_type::{ByteArray, DataType};
+use ::parquet::errors::ParquetError;
+use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use ::parquet::schema::types::SchemaDescriptor;
+use rayon::prelude::*;
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A row group's images: compressed bytes, none where the row has none.
+type Images = Arc<Vec<Option<ByteArray>>>;
+
+struct Group {
+    file: u32,
+    group: u32,
+    /// Row of its first image in its file.
+    file_row: u64,
+    bytes: u64,
+}
+
+struct ParquetSource {
+    files: Vec<PathBuf>,
+    column: String,
+    labels: Vec<u32>,
+    groups: Vec<Group>,
+    starts: Vec<u32>,
+    cache: Mutex<Cache>,
+    limit: u64,
+}
+
+#[derive(Default)]
+struct Cache {
+    slots: HashMap<u32, Slot>,
+    bytes: u64,
+    clock: u64,
+}
+
+struct Slot {
+    images: Arc<Mutex<Option<Images>>>,
+    used: u64,
+}
+
+impl ParquetSource {
+    fn group_of(&self, row: usize) -> usize {
+        self.starts.partition_point(|&s| s as usize <= row) - 1
+    }
+
+    /// The images of a row group, from the cache or the file. Threads that want the same group wait for one reading.
+    fn images(&self, g: usize) -> Result<Images> {
+        let slot = {
+            let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            cache.clock += 1;
+            let now = cache.clock;
+            if !cache.slots.contains_key(&(g as u32)) {
+                cache.bytes += self.groups[g].bytes;
+                while cache.bytes > self.limit {
+                    let Some(oldest) = cache.slots.iter().min_by_key(|(_, s)| s.used).map(|(k, _)| *k) else { break };
+                    cache.slots.remove(&oldest);
+                    cache.bytes -= self.groups[oldest as usize].bytes;
+                }
+            }
+            let slot = cache.slots.entry(g as u32).or_insert_with(|| Slot { images: Arc::default(), used: now });
+            slot.used = now;
+            slot.images.clone()
+        };
+        let mut images = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(images) = &*images {
+            return Ok(images.clone());
+        }
+        let group = &self.groups[g];
+        let path = &self.files[group.file as usize];
+        let read = || -> std::result::Result<Images, String> {
+            let reader = reader(path).map_err(|e| e.to_string())?;
+            let column =
+                leaf(reader.metadata().file_metadata().schema_descr(), &self.column).ok_or("the column is gone")?;
+            let rows = reader.get_row_group(group.group as usize).map_err(|e| e.to_string())?;
+            let n = rows.metadata().num_rows() as usize;
+            match rows.get_column_reader(column).map_err(|e| e.to_string())? {
+                ColumnReader::ByteArrayColumnReader(r) => Ok(Arc::new(values(r, n).map_err(|e| e.to_string())?)),
+                _ => Err("the image column does not hold bytes".into()),
+            }
+        };
+        let read = read().map_err(|e| {
+            let last = group.file_row
+                + (self.starts.get(g + 1).copied().unwrap_or(self.labels.len() as u32) - self.starts[g]) as u64;
+            DataError::layout(path, format!("rows {} to {}, column `{}`: {e}", group.file_row, last - 1, self.column))
+        })?;
+        *images = Some(read.clone());
+        Ok(read)
+    }
+}
+
+impl ImageSource for ParquetSource {
+    fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    fn get(&self, i: usize) -> Result<Item> {
+        let g = self.group_of(i);
+        let images = self.images(g)?;
+        let corrupt = |message: String| DataError::Corrupt { place: self.place(i), message };
+        let bytes = images.get(i - self.starts[g] as usize).and_then(Option::as_ref).ok_or_else(|| {
+            corrupt("the row has no image bytes (only files with embedded images can be read)".into())
+        })?;
+        Ok(Item { image: Image::decode(bytes.data()).map_err(corrupt)?, label: self.labels[i] })
+    }
+
+    fn label(&self, i: usize) -> u32 {
+        self.labels[i]
+    }
+
+    fn place(&self, i: usize) -> String {
+        let g = self.group_of(i);
+        let group = &self.groups[g];
+        let row = group.file_row + (i - self.starts[g] as usize) as u64;
+        format!("{}, row {row}, column `{}`", self.files[group.file as usize].display(), self.column)
+    }
+
+    fn locality(&self) -> Option<Locality> {
+        let total: u64 = self.groups.iter().map(|g| g.bytes).sum();
+        if total <= self.limit {
+            return None;
+        }
+        // Half of the cache for the window that is being read, half for the one that threads run ahead into.
+        let mean = (total / self.groups.len() as u64).max(1);
+        Some(Locality { starts: self.starts.clone(), window: (self.limit / 2 / mean).max(1) as usize })
+    }
+}
+
+type Reader = SerializedFileReader<File>;
+
+fn reader(path: &Path) -> Result<Reader> {
+    let file = File::open(path).map_err(DataError::io(path))?;
+    SerializedFileReader::new(file)
+        .map_err(|e| DataError::layout(path, format!("not a readable Parquet file ({e}); is the download complete?")))
+}
+
+/// Read all `n` values of a column without repetition; none for null.
+fn values<T: DataType>(
+    mut reader: ColumnReaderImpl<T>,
+    n: usize,
+) -> std::result::Result<Vec<Option<T::T>>, ParquetError> {
+    let (mut levels, mut values) = (Vec::with_capacity(n), Vec::with_capacity(n));
+    let mut rows = 0;
+    while rows < n {
+        let (read, ..) = reader.read_records(n - rows, Some(&mut levels), None, &mut values)?;
+        if read == 0 {
+            return Err(ParquetError::General(format!("{rows} rows where {n} were announced")));
+        }
+        rows += read;
+    }
+    // A required column has no levels; elsewhere the highest level marks a value.
+    let most = levels.iter().copied().max().unwrap_or(0);
+    if levels.is_empty() || values.len() == n {
+        return Ok(values.into_iter().map(Some).collect());
+    }
+    let mut values = values.into_iter();
+    Ok(levels.iter().map(|&l| if l == most { values.next() } else { None }).collect())
+}
+
+/// Position of the leaf column with this dotted path.
+fn leaf(schema: &SchemaDescriptor, path: &str) -> Option<usize> {
+    schema.columns().iter().position(|c| c.path().string() == path)
+}
+
+/// One file's part: its columns, labels and row groups.
+struct Part {
+    image: String,
+    labels: Vec<RawLabel>,
+    names: Option<Vec<String>>,
+    groups: Vec<(u64, u64)>, // rows, bytes of images
+}
+
+pub(crate) fn open(root: &Path, options: &OpenOptions, classes: Option<&ClassList>) -> Result<Found> {
+    let files = files_below(root, ".parquet", 3)?;
+    let mut parts = files
+        .par_iter()
+        .map(|f| Ok((f.clone(), Split::of_file(f, root).unwrap_or(Split::Train), read_part(f, options)?)))
+        .collect::<Result<Vec<_>>>()?;
+    let mut notes = Vec::new();
+    let unlabelled = |(_, split, part): &(PathBuf, Split, Part)| {
+        *split == Split::Test && part.labels.contains(&RawLabel::Number(-1))
+    };
+    if parts.iter().any(unlabelled) && parts.iter().any(|(_, split, _)| *split != Split::Test) {
+        // ImageNet's test split, for one, keeps its labels secret.
+        parts.retain(|(_, split, _)| *split != Split::Test);
+        notes.push("the test split has no labels (they are -1) and is left out".into());
+    }
+    let names = parts.iter().find_map(|(_, _, p)| p.names.clone());
+    let map = LabelMap::new(root, parts.iter().flat_map(|(_, _, p)| p.labels.iter()), names, classes)?;
+    let mut sources: [Option<ParquetSource>; 3] = Default::default();
+    for (path, split, part) in &parts {
+        let source = sources[*split as usize].get_or_insert_with(|| ParquetSource {
+            files: vec![],
+            column: part.image.clone(),
+            labels: vec![],
+            groups: vec![],
+            starts: vec![],
+            cache: Mutex::default(),
+            limit: options.cache_bytes as u64,
+        });
+        if source.column != part.image {
+            return Err(DataError::layout(
+                path,
+                format!(
+                    "the image column is `{}` here and `{}` in {}",
+                    part.image,
+                    source.column,
+                    source.files[0].display()
+                ),
+            ));
+        }
+        let file = source.files.len() as u32;
+        source.files.push(path.clone());
+        let (mut row, mut start) = (0, source.labels.len() as u32);
+        for (group, &(rows, bytes)) in part.groups.iter().enumerate() {
+            if rows > 0 {
+                source.groups.push(Group { file, group: group as u32, file_row: row, bytes });
+                source.starts.push(start);
+            }
+            row += rows;
+            start += rows as u32;
+        }
+        source.labels.extend(part.labels.iter().map(|l| map.get(l)));
+    }
+    let [train, val, test] = sources.map(|s| s.map(|s| Arc::new(s) as Source));
+    Ok(Found { train, val, test, class_names: map.into_names(), channels: 3, notes })
+}
+
+fn read_part(path: &Path, options: &OpenOptions) -> Result<Part> {
+    let reader = reader(path)?;
+    let meta = reader.metadata().file_metadata();
+    let schema = meta.schema_descr();
+    let image = image_column(path, schema, options.image_column.as_deref())?;
+    let label = label_column(path, schema, options.label_column.as_deref())?;
+    let image_leaf = leaf(schema, &image).unwrap_or(0);
+    let label_leaf = leaf(schema, &label).unwrap_or(0);
+    let mut labels = Vec::with_capacity(meta.num_rows().max(0) as usize);
+    let mut groups = Vec::new();
+    for g in 0..reader.num_row_groups() {
+        let rows = reader.get_row_group(g).map_err(|e| DataError::layout(path, format!("row group {g}: {e}")))?;
+        let n = rows.metadata().num_rows() as usize;
+        let wrong = |e: ParquetError| DataError::layout(path, format!("row group {g}, column `{label}`: {e}"));
+        let column = rows.get_column_reader(label_leaf).map_err(wrong)?;
+        let numbers: Vec<Option<RawLabel>> = match column {
+            ColumnReader::Int64ColumnReader(r) => map(values(r, n).map_err(wrong)?, RawLabel::Number),
+            ColumnReader::Int32ColumnReader(r) => map(values(r, n).map_err(wrong)?, |v| RawLabel::Number(v as i64)),
+            ColumnReader::BoolColumnReader(r) => map(values(r, n).map_err(wrong)?, |v| RawLabel::Number(v as i64)),
+            ColumnReader::ByteArrayColumnReader(r) => map(values(r, n).map_err(wrong)?, |v: ByteArray| {
+                RawLabel::Name(String::from_utf8_lossy(v.data()).into_owned())
+            }),
+            _ => return Err(DataError::layout(path, format!("column `{label}` holds neither numbers nor names"))),
+        };
+        for l in numbers {
+            let row = labels.len();
+            labels.push(l.ok_or_else(|| DataError::layout(path, format!("row {row}, column `{label}`: no label")))?);
+        }
+        groups.push((n as u64, rows.metadata().column(image_leaf).uncompressed_size().max(0) as u64));
+    }
+    let names = meta
+        .key_value_metadata()
+        .and_then(|kv| kv.iter().find(|kv| kv.key == "huggingface"))
+        .and_then(|kv| kv.value.as_deref())
+        .and_then(|text| class_names(text, &label));
+    Ok(Part { image, labels, names, groups })
+}
+
+fn map<T>(values: Vec<Option<T>>, f: impl Fn(T) -> RawLabel) -> Vec<Option<RawLabel>> {
+    values.into_iter().map(|v| v.map(&f)).collect()
+}
+
+/// `info.features.LABEL.names` of the `huggingface` metadata.
+fn class_names(text: &str, label: &str) -> Option<Vec<String>> {
+    let json: serde_json::Value = serde_json::from_str(text).ok()?;
+    let names = json.get("info")?.get("features")?.get(label)?.get("names")?;
+    names.as_array()?.iter().map(|n| n.as_str().map(str::to_string)).collect()
+}
+
+/// The dotted path of the leaf with image bytes.
+fn image_column(path: &Path, schema: &SchemaDescriptor, wanted: Option<&str>) -> Result<String> {
+    let candidates: Vec<String> = schema
+        .columns()
+        .iter()
+        .filter(|c| c.physical_type() == Type::BYTE_ARRAY && c.max_rep_level() == 0)
+        .map(|c| c.path().string())
+        .collect();
+    let of = |name: &str| {
+        let inner = format!("{name}.bytes");
+        candidates.iter().find(|c| **c == inner || **c == name).cloned()
+    };
+    let found = match wanted {
+        Some(name) => of(name),
+        None => ["image", "img"]
+            .iter()
+            .find_map(|n| of(n))
+            .or_else(|| candidates.iter().find(|c| c.ends_with(".bytes")).cloned()),
+    };
+    found.ok_or_else(|| {
+        let what = wanted.map_or("no image column".into(), |w| format!("no image column `{w}`"));
+        DataError::layout(
+            path,
+            format!("{what} (struct with `bytes`, or binary); the columns are {}; name the right one", columns(schema)),
+        )
+    })
+}
+
+fn label_column(path: &Path, schema: &SchemaDescriptor, wanted: Option<&str>) -> Result<String> {
+    let usual = ["label", "labels", "fine_label", "class", "cls"];
+    let names: &[&str] = wanted.as_ref().map_or(&usual[..], std::slice::from_ref);
+    names.iter().find(|n| leaf(schema, n).is_some()).map(|n| n.to_string()).ok_or_else(|| {
+        let what = wanted.map_or("no label column".into(), |w| format!("no label column `{w}`"));
+        DataError::layout(path, format!("{what}; the columns are {}; name the right one", columns(schema)))
+    })
+}
+
+fn columns(schema: &SchemaDescriptor) -> String {
+    schema.root_schema().get_fields().iter().map(|f| format!("`{}`", f.name())).collect::<Vec<_>>().join(", ")
+}

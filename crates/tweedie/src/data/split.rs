@@ -1,0 +1,98 @@
+//! Which examples belong to which split.
+
+use super::{ImageSource, Item, Locality, Result, Source};
+use crate::augment::{Draw, Stream};
+use std::path::Path;
+
+/// The three splits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Split {
+    Train,
+    Val,
+    Test,
+}
+
+impl Split {
+    /// The split that a word names.
+    pub fn of_word(word: &str) -> Option<Split> {
+        match word.to_ascii_lowercase().as_str() {
+            "train" | "training" => Some(Split::Train),
+            "val" | "valid" | "validation" | "dev" => Some(Split::Val),
+            "test" | "testing" | "eval" => Some(Split::Test),
+            _ => None,
+        }
+    }
+
+    /// The split that a file belongs to by a word in its name (`train-00000-of-00002.parquet`,
+    /// `imagenet1k-validation-03.tar`) or else by its folder, below `root`.
+    pub fn of_file(file: &Path, root: &Path) -> Option<Split> {
+        let words = |text: &str| text.split(|c: char| !c.is_ascii_alphabetic()).find_map(Split::of_word);
+        let stem = file.file_stem()?.to_string_lossy();
+        words(&stem).or_else(|| {
+            let below = file.parent()?.strip_prefix(root).ok()?;
+            below.components().rev().find_map(|c| words(&c.as_os_str().to_string_lossy()))
+        })
+    }
+}
+
+/// Some of the examples of another source.
+pub struct Subset {
+    source: Source,
+    indices: Vec<u32>,
+}
+
+impl Subset {
+    /// The examples `indices` of `source`, which must exist.
+    pub fn new(source: Source, indices: Vec<u32>) -> Subset {
+        Subset { source, indices }
+    }
+}
+
+impl ImageSource for Subset {
+    fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    fn get(&self, i: usize) -> Result<Item> {
+        self.source.get(self.indices[i] as usize)
+    }
+
+    fn label(&self, i: usize) -> u32 {
+        self.source.label(self.indices[i] as usize)
+    }
+
+    fn place(&self, i: usize) -> String {
+        self.source.place(self.indices[i] as usize)
+    }
+
+    fn locality(&self) -> Option<Locality> {
+        let Locality { starts, window } = self.source.locality()?;
+        if !self.indices.is_sorted() {
+            return None;
+        }
+        let mut starts: Vec<u32> = starts.iter().map(|&s| self.indices.partition_point(|&i| i < s) as u32).collect();
+        starts.dedup();
+        starts.retain(|&s| (s as usize) < self.indices.len());
+        Some(Locality { starts, window })
+    }
+}
+
+/// Split into (kept, held out), both ascending. Each example is held out or not by a hash of its own number, so examples
+/// added at the end of a set do not move the others.
+pub(crate) fn hold_out(source: &Source, fraction: f64, seed: u64) -> (Vec<u32>, Vec<u32>) {
+    (0..source.len() as u32).partition(|&i| !Draw::new(seed, Stream::Split, 0, i).chance(fraction))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_are_named_by_file_or_folder() {
+        let of = |f: &str| Split::of_file(Path::new(f), Path::new("/d/test-area"));
+        assert_eq!(of("/d/test-area/data/train-00000-of-00002.parquet"), Some(Split::Train));
+        assert_eq!(of("/d/test-area/default/validation/0000.parquet"), Some(Split::Val));
+        assert_eq!(of("/d/test-area/imagenet1k-val_0003.tar"), Some(Split::Val));
+        assert_eq!(of("/d/test-area/latest.parquet"), None);
+    }
+}

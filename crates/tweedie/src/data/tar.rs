@@ -1,0 +1,187 @@
+//! WebDataset shards: plain tar files in which members with one key stand together, `0001.jpg` and `0001.cls` (or
+//! `0001.json`). Opening reads the headers and labels; images are read where they lie.
+
+use super::classes::{ClassList, LabelMap, RawLabel};
+use super::detect::files_below;
+use super::split::Split;
+use super::{DataError, Found, Image, ImageSource, Item, Result, Source};
+use rayon::prelude::*;
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+struct Member {
+    shard: u32,
+    label: u32,
+    offset: u64,
+    bytes: u32,
+    name: Box<str>,
+}
+
+struct TarSource {
+    shards: Vec<PathBuf>,
+    members: Vec<Member>,
+}
+
+impl ImageSource for TarSource {
+    fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    fn get(&self, i: usize) -> Result<Item> {
+        let m = &self.members[i];
+        let path = &self.shards[m.shard as usize];
+        let read = || -> std::io::Result<Vec<u8>> {
+            let mut file = File::open(path)?;
+            file.seek(SeekFrom::Start(m.offset))?;
+            let mut bytes = vec![0; m.bytes as usize];
+            file.read_exact(&mut bytes)?;
+            Ok(bytes)
+        };
+        let bytes = read().map_err(DataError::io(path))?;
+        let image = Image::decode(&bytes).map_err(|message| DataError::Corrupt { place: self.place(i), message })?;
+        Ok(Item { image, label: m.label })
+    }
+
+    fn label(&self, i: usize) -> u32 {
+        self.members[i].label
+    }
+
+    fn place(&self, i: usize) -> String {
+        let m = &self.members[i];
+        format!("{}, member `{}`", self.shards[m.shard as usize].display(), m.name)
+    }
+}
+
+/// An image and its label as the shard's index finds them.
+struct Entry {
+    offset: u64,
+    bytes: u64,
+    label: RawLabel,
+    name: String,
+}
+
+pub(crate) fn open(root: &Path, classes: Option<&ClassList>) -> Result<Found> {
+    let shards = files_below(root, ".tar", 3)?;
+    let indexed = shards.par_iter().map(|s| index(s)).collect::<Result<Vec<_>>>()?;
+    let all = indexed.iter().flat_map(|(entries, _)| entries.iter().map(|e| &e.label));
+    let map = LabelMap::new(root, all, None, classes)?;
+    let unpaired: usize = indexed.iter().map(|(_, n)| n).sum();
+    let mut parts: [(Vec<PathBuf>, Vec<Member>); 3] = Default::default();
+    for (path, (entries, _)) in shards.iter().zip(indexed) {
+        let split = Split::of_file(path, root).unwrap_or(Split::Train);
+        let (shards, members) = &mut parts[split as usize];
+        for e in entries {
+            members.push(Member {
+                shard: shards.len() as u32,
+                label: map.get(&e.label),
+                offset: e.offset,
+                bytes: u32::try_from(e.bytes)
+                    .map_err(|_| DataError::layout(path, format!("`{}` has {} bytes", e.name, e.bytes)))?,
+                name: e.name.into(),
+            });
+        }
+        shards.push(path.clone());
+    }
+    let mut notes = Vec::new();
+    if unpaired > 0 {
+        notes.push(format!("{unpaired} images without .cls or a label in .json are left out"));
+    }
+    let [train, val, test] = parts.map(|(shards, members)| -> Option<Source> {
+        (!shards.is_empty()).then(|| Arc::new(TarSource { shards, members }) as Source)
+    });
+    Ok(Found { train, val, test, class_names: map.into_names(), channels: 3, notes })
+}
+
+/// Read a shard's headers: its labelled images, and the number of images without a label.
+fn index(path: &Path) -> Result<(Vec<Entry>, usize)> {
+    let file = File::open(path).map_err(DataError::io(path))?;
+    let size = file.metadata().map_err(DataError::io(path))?.len();
+    let broken = |e: std::io::Error| DataError::layout(path, format!("not a readable tar file ({e})"));
+    let mut archive = ::tar::Archive::new(BufReader::with_capacity(1 << 16, file));
+    let (mut entries, mut images, mut unpaired, mut key) = (Vec::new(), 0, 0, String::new());
+    let mut image: Option<(u64, u64, String)> = None;
+    let mut label: Option<RawLabel> = None;
+    let mut finish = |image: &mut Option<_>, label: &mut Option<RawLabel>| match (image.take(), label.take()) {
+        (Some((offset, bytes, name)), Some(label)) => entries.push(Entry { offset, bytes, label, name }),
+        (Some(_), None) => unpaired += 1,
+        _ => {}
+    };
+    for entry in archive.entries_with_seek().map_err(broken)? {
+        let mut entry = entry.map_err(broken)?;
+        if !entry.header().entry_type().is_file() {
+            continue;
+        }
+        let name = entry.path().map_err(broken)?.to_string_lossy().into_owned();
+        let (folder, base) = name.rsplit_once('/').map_or(("", &name[..]), |(f, b)| (f, b));
+        if base.starts_with('.') {
+            continue;
+        }
+        let (stem, extension) = base.split_once('.').unwrap_or((base, ""));
+        let this = format!("{folder}/{stem}");
+        if this != key {
+            finish(&mut image, &mut label);
+            key = this;
+        }
+        let (offset, bytes) = (entry.raw_file_position(), entry.size());
+        let last = extension.rsplit('.').next().unwrap_or("").to_ascii_lowercase();
+        match last.as_str() {
+            "jpg" | "jpeg" | "png" | "webp" => {
+                if offset + bytes > size {
+                    return Err(DataError::layout(
+                        path,
+                        format!(
+                            "`{name}` ends at byte {}, the file at {size}; it is cut off, download it again",
+                            offset + bytes
+                        ),
+                    ));
+                }
+                images += 1;
+                image = Some((offset, bytes, name));
+            }
+            "cls" => label = Some(cls(read_text(&mut entry).map_err(broken)?.trim())),
+            "json" if label.is_none() => {
+                let text = read_text(&mut entry).map_err(broken)?;
+                label = json(&text).map_err(|e| DataError::layout(path, format!("`{name}`: {e}")))?;
+            }
+            _ => {}
+        }
+    }
+    finish(&mut image, &mut label);
+    if entries.is_empty() && images > 0 {
+        return Err(DataError::layout(
+            path,
+            format!(
+                "{images} images but no labels; each KEY.jpg needs KEY.cls with its class number, or KEY.json with \"label\""
+            ),
+        ));
+    }
+    if entries.is_empty() {
+        return Err(DataError::layout(path, "no .jpg, .jpeg, .png or .webp members in this tar file"));
+    }
+    Ok((entries, unpaired))
+}
+
+fn read_text(entry: &mut impl Read) -> std::io::Result<String> {
+    let mut text = String::new();
+    entry.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn cls(text: &str) -> RawLabel {
+    text.parse().map_or_else(|_| RawLabel::Name(text.into()), RawLabel::Number)
+}
+
+/// The value of `label`, `cls`, `class` or `class_id` in a JSON object, if there is one.
+fn json(text: &str) -> std::result::Result<Option<RawLabel>, String> {
+    let value: serde_json::Value = serde_json::from_str(text).map_err(|e| format!("not JSON ({e})"))?;
+    let field = ["label", "cls", "class", "class_id"].iter().find_map(|k| value.get(k));
+    match field {
+        None | Some(serde_json::Value::Null) => Ok(None),
+        Some(serde_json::Value::String(s)) => Ok(Some(cls(s))),
+        Some(v) => {
+            v.as_i64().map(|n| Some(RawLabel::Number(n))).ok_or(format!("label {v} is neither a number nor a name"))
+        }
+    }
+}
