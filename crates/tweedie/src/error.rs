@@ -17,6 +17,20 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// From reading data.
+    #[error(transparent)]
+    Data(#[from] crate::data::DataError),
+    /// The run cannot go on: gradients are no longer finite.
+    #[error(
+        "{skipped} steps in a row had no finite gradient, up to step {step}; the last checkpoint is intact. Lower train.lr, \
+         lengthen train.warmup_epochs, or use train.precision = \"f32\""
+    )]
+    Diverged {
+        /// Steps skipped in a row.
+        skipped: u32,
+        /// Optimizer step at which the run stopped.
+        step: usize,
+    },
     /// From the engine.
     #[error(transparent)]
     Engine(#[from] tweedie_engine::Error),

@@ -20,6 +20,8 @@ pub enum Format {
     Parquet,
     /// WebDataset tar shards.
     WebDataset,
+    /// Inside the program.
+    Embedded,
 }
 
 impl std::fmt::Display for Format {
@@ -31,6 +33,7 @@ impl std::fmt::Display for Format {
             Format::Idx => "MNIST idx",
             Format::Parquet => "Parquet",
             Format::WebDataset => "WebDataset tar",
+            Format::Embedded => "embedded",
         })
     }
 }
@@ -102,6 +105,7 @@ fn find(path: &Path, format: Format, depth: usize) -> Result<Option<PathBuf>> {
     let here = match format {
         Format::Parquet => any(&|n| n.ends_with(".parquet")),
         Format::WebDataset => any(&|n| n.ends_with(".tar")),
+        Format::Embedded => false,
         Format::Cifar10 => any(&is_cifar10),
         Format::Cifar100 => any(&|n| n == "train.bin" || n == "test.bin") && any(&|n| n == "fine_label_names.txt"),
         Format::Idx => any(&is_idx),

@@ -8,6 +8,7 @@ mod error;
 mod folder;
 mod idx;
 mod image;
+mod embedded;
 pub mod loader;
 mod memory;
 mod order;
@@ -158,6 +159,9 @@ pub(crate) struct Found {
 /// Open the data set at `path`. Fails, naming what is wrong, if nothing there can be trained on or evaluated.
 pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Dataset> {
     let path = path.as_ref();
+    if let Some(name) = path.to_str().and_then(|p| p.strip_prefix("embedded:")) {
+        return embedded::embedded(name);
+    }
     if !(0.0..1.0).contains(&options.val_fraction) {
         return Err(DataError::Setting(format!(
             "the validation share is {} and must lie between 0 and 1",
@@ -172,6 +176,7 @@ pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Dataset> {
         Format::Idx => idx::open(&root, classes.as_ref())?,
         Format::Parquet => parquet::open(&root, options, classes.as_ref())?,
         Format::WebDataset => tar::open(&root, classes.as_ref())?,
+        Format::Embedded => return embedded::embedded("digits"),
     };
     let Found { train, val, test, class_names, channels, notes } = found;
     for (split, source) in [("train", &train), ("validation", &val), ("test", &test)] {

@@ -1,0 +1,128 @@
+//! How good predictions are: top-k, per class, calibration.
+
+use serde::Serialize;
+
+use crate::sample::{argmax, softmax};
+
+/// Bins of the calibration curve.
+const BINS: usize = 15;
+
+/// Collects predictions of a classifier.
+#[derive(Clone, Debug)]
+pub struct Classification {
+    classes: usize,
+    /// Counts of (true, predicted), row by row.
+    confusion: Vec<usize>,
+    top5: usize,
+    nll: f64,
+    bins: [Bin; BINS],
+}
+
+/// Predictions whose confidence falls into one interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Bin {
+    /// How many.
+    pub count: usize,
+    /// Sum of their confidences.
+    pub confidence: f64,
+    /// How many were right.
+    pub correct: usize,
+}
+
+/// The summary.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Examples.
+    pub examples: usize,
+    /// Share of right predictions.
+    pub top1: f64,
+    /// Share with the truth among the five most likely (or all, if there are fewer classes).
+    pub top5: f64,
+    /// Mean negative log-likelihood, nats.
+    pub nll: f64,
+    /// Expected calibration error over 15 equal bins.
+    pub ece: f64,
+    /// Accuracy of each class; `None` where it has no example.
+    pub per_class: Vec<Option<f64>>,
+}
+
+impl Classification {
+    /// Nothing counted yet.
+    pub fn new(classes: usize) -> Classification {
+        Classification { classes, confusion: vec![0; classes * classes], top5: 0, nll: 0.0, bins: [Bin::default(); BINS] }
+    }
+
+    /// Count a batch: logits \[B·V\] and true classes.
+    pub fn add(&mut self, logits: &[f32], labels: &[u32]) {
+        for (l, &label) in logits.chunks_exact(self.classes).zip(labels) {
+            let label = label as usize;
+            let p = softmax(l);
+            let best = argmax(&p);
+            // Ties count against the prediction: a constant output is not right five times in five.
+            let ahead = l.iter().enumerate().filter(|&(i, x)| i != label && *x >= l[label]).count();
+            self.top5 += (ahead < 5) as usize;
+            self.confusion[label * self.classes + best] += 1;
+            self.nll -= p[label].max(1e-30).ln();
+            let bin = &mut self.bins[((p[best] * BINS as f64) as usize).min(BINS - 1)];
+            bin.count += 1;
+            bin.confidence += p[best];
+            bin.correct += (best == label) as usize;
+        }
+    }
+
+    /// Counts of (true, predicted), row by row.
+    pub fn confusion(&self) -> &[usize] {
+        &self.confusion
+    }
+
+    /// The calibration bins.
+    pub fn bins(&self) -> &[Bin] {
+        &self.bins
+    }
+
+    /// Sum up.
+    pub fn report(&self) -> Report {
+        let n: usize = self.confusion.iter().sum();
+        let total = n.max(1) as f64;
+        let right = |c: usize| self.confusion[c * self.classes + c];
+        let of = |c: usize| self.confusion[c * self.classes..][..self.classes].iter().sum::<usize>();
+        let gap = |b: &Bin| (b.confidence - b.correct as f64).abs();
+        Report {
+            examples: n,
+            top1: (0..self.classes).map(right).sum::<usize>() as f64 / total,
+            top5: self.top5 as f64 / total,
+            nll: self.nll / total,
+            ece: self.bins.iter().map(gap).sum::<f64>() / total,
+            per_class: (0..self.classes).map(|c| (of(c) > 0).then(|| right(c) as f64 / of(c) as f64)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_by_hand() {
+        let mut m = Classification::new(3);
+        // Right with p = 1/(1+2e⁻²), wrong, right.
+        m.add(&[2.0, 0.0, 0.0, 0.0, 3.0, 0.0, 0.0, 0.0, 5.0], &[0, 2, 2]);
+        let r = m.report();
+        assert_eq!((r.examples, r.top1, r.top5), (3, 2.0 / 3.0, 1.0));
+        assert_eq!(r.per_class, vec![Some(1.0), None, Some(0.5)]);
+        let p = |a: f64| a.exp() / (a.exp() + 2.0);
+        let nll = -(p(2.0).ln() + ((1.0 - p(3.0)) / 2.0).ln() + p(5.0).ln()) / 3.0;
+        assert!((r.nll - nll).abs() < 1e-6);
+        // Each prediction alone in its bin: |confidence − correct| averaged.
+        let ece = ((1.0 - p(2.0)) + p(3.0) + (1.0 - p(5.0))) / 3.0;
+        assert!((r.ece - ece).abs() < 1e-6, "{} {ece}", r.ece);
+        assert_eq!(m.confusion(), [1, 0, 0, 0, 0, 0, 0, 1, 1]);
+    }
+
+    #[test]
+    fn a_constant_output_is_not_top_five() {
+        let mut m = Classification::new(10);
+        m.add(&[0.0; 10], &[0]);
+        assert_eq!(m.report().top5, 0.0);
+    }
+}

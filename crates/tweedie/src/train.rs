@@ -1,0 +1,453 @@
+//! The training loop: one for both models.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tweedie_engine::ops::elementwise;
+use tweedie_engine::optim::{AdamConfig, AdamW, warmup_cosine};
+use tweedie_engine::{DType, Device, Noise, Tape, Tensor, rng};
+
+use crate::augment::Transform;
+use crate::config::{Config, Corrupt, Precision, SampleConfig};
+use crate::data::{Batch, Dataset, Loader, LoaderConfig, OnCorrupt, Position, Source};
+use crate::error::{Error, Result};
+use crate::loss::{ClassTargets, NoiseOf, Rows, mdd_loss, tdd_loss};
+use crate::metrics::Classification;
+use crate::model::{Drop, Model, Pass, Sizes};
+use crate::sample::{Prediction, classify};
+use crate::schedule::Schedule;
+
+/// Streams of the run's noise; see [`tweedie_engine::rng`].
+mod stream {
+    pub const DIFFUSION: u32 = 1;
+    pub const DROP_PATH: u32 = 2;
+    pub const ROWS: u32 = 3;
+}
+
+/// A model with what belongs to it: process, class names.
+pub struct Trained {
+    /// The network.
+    pub model: Model,
+    /// Its noise schedule.
+    pub schedule: Schedule,
+    /// λ of its labels.
+    pub lambda: f64,
+    /// Name of each class.
+    pub class_names: Vec<String>,
+}
+
+/// What a run looks like from outside while it goes on.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// Every so many optimizer steps.
+    Step {
+        /// Steps done.
+        step: usize,
+        /// Epochs done, as a fraction.
+        epoch: f64,
+        /// Loss of this step's batch.
+        loss: f32,
+        /// Learning rate.
+        lr: f32,
+        /// Norm of the gradient before clipping.
+        grad_norm: f32,
+        /// Steps without a finite gradient so far.
+        skipped: u32,
+        /// Images per second since the last event.
+        images_per_second: f64,
+        /// Share of that time spent waiting for data.
+        waited: f64,
+        /// Seconds to the end of the run at this speed.
+        eta: f64,
+    },
+    /// After an evaluation.
+    Eval {
+        /// Steps done.
+        step: usize,
+        /// Epochs done.
+        epoch: f64,
+        /// Top-1 with the raw weights.
+        top1: f64,
+        /// Top-1 with the averaged weights.
+        ema_top1: Option<f64>,
+        /// Negative log-likelihood of the better of the two.
+        nll: f64,
+        /// Best top-1 so far.
+        best: f64,
+        /// Images it looked at.
+        images: usize,
+    },
+    /// A checkpoint was written.
+    Saved {
+        /// Steps done.
+        step: usize,
+        /// Where.
+        path: String,
+    },
+}
+
+/// A training run: model, optimizer, data, position.
+pub struct Trainer {
+    /// Resolved settings.
+    pub config: Config,
+    /// The model being trained.
+    pub trained: Trained,
+    opt: AdamW,
+    dataset: Dataset,
+    step: usize,
+    batches: usize,
+    best: f64,
+    key: Noise,
+    drop_key: Noise,
+}
+
+/// The compute type for a device.
+pub fn compute_type(precision: Precision, device: &Device) -> Result<DType> {
+    Ok(match (precision, device) {
+        (Precision::F32, _) | (Precision::Auto, Device::Cpu) => DType::F32,
+        (Precision::Auto | Precision::Bf16, Device::Cuda(_)) => DType::Bf16,
+        (Precision::Bf16, Device::Cpu) => {
+            return Err(Error::Input("train.precision = \"bf16\" needs a GPU; use \"auto\" or \"f32\"".into()));
+        }
+    })
+}
+
+impl Trainer {
+    /// Make model and optimizer for `dataset` on `device`. The data are looked at before the model is built.
+    pub fn new(config: &Config, dataset: Dataset, device: &Device) -> Result<Trainer> {
+        config.check()?;
+        let mut config = config.clone();
+        let train = dataset.train()?;
+        dataset.val()?;
+        let classes = dataset.class_names.len();
+        match config.model.classes {
+            0 => config.model.classes = classes,
+            n if n < classes => {
+                return Err(Error::Input(format!("model.classes = {n}, but the data have {classes} classes")));
+            }
+            _ => {}
+        }
+        if dataset.channels == 1 && config.model.encoder.channels == 3 || config.model.encoder.channels == dataset.channels {
+            // Grey images are repeated over three channels by the transform; the other way round would lose colour.
+        } else {
+            return Err(Error::Input(format!(
+                "model.encoder.channels = {}, but the images have {}",
+                config.model.encoder.channels, dataset.channels
+            )));
+        }
+        let batches = train.len() / config.train.batch;
+        if batches == 0 {
+            return Err(Error::Input(format!(
+                "train.batch = {} is more than the {} training images; use a smaller batch",
+                config.train.batch,
+                train.len()
+            )));
+        }
+        let vocab = config.model.classes;
+        let dtype = compute_type(config.train.precision, device)?;
+        let model = Model::new(&config.model, Sizes { vocab, tokens: 1 }, device, dtype, config.seed)?;
+        let schedule = Schedule::new(config.process.schedule, config.process.steps, vocab)?;
+        let t = &config.train;
+        let adam = AdamConfig { beta2: t.beta2, weight_decay: t.weight_decay, clip: t.clip, ema: t.ema, ..AdamConfig::default() };
+        let opt = AdamW::new(&model.params, adam)?;
+        let trained =
+            Trained { model, schedule, lambda: config.process.lambda, class_names: dataset.class_names.clone() };
+        Ok(Trainer {
+            key: Noise::new(device, config.seed, stream::DIFFUSION, 0)?,
+            drop_key: Noise::new(device, config.seed, stream::DROP_PATH, 0)?,
+            config,
+            trained,
+            opt,
+            dataset,
+            step: 0,
+            batches,
+            best: 0.0,
+        })
+    }
+
+    /// Optimizer steps of the whole run.
+    pub fn total_steps(&self) -> usize {
+        self.batches * self.config.train.epochs
+    }
+
+    /// Optimizer steps done.
+    pub fn step(&self) -> usize {
+        self.step
+    }
+
+    /// Best top-1 so far.
+    pub fn best(&self) -> f64 {
+        self.best
+    }
+
+    /// The optimizer, for checkpoints.
+    pub fn optimizer(&self) -> &AdamW {
+        &self.opt
+    }
+
+    /// For restoring a checkpoint.
+    pub fn optimizer_mut(&mut self) -> &mut AdamW {
+        &mut self.opt
+    }
+
+    /// Go on from a restored checkpoint.
+    pub fn set_position(&mut self, step: usize, best: f64) {
+        (self.step, self.best) = (step, best);
+    }
+
+    /// Learning rate of the present step.
+    pub fn lr(&self) -> f32 {
+        let t = &self.config.train;
+        let peak = t.lr * t.batch as f32 / 256.0;
+        let warmup = (t.warmup_epochs * self.batches as f32) as usize;
+        warmup_cosine(self.step, self.total_steps(), warmup, peak, peak * t.min_lr)
+    }
+
+    /// The batches from the present position on.
+    pub fn loader(&self) -> Result<Loader> {
+        let c = &self.config;
+        let e = &c.model.encoder;
+        let transform = Transform::train(&c.augment, e.image, e.channels)?;
+        let position = Position { epoch: (self.step / self.batches) as u32, batch: (self.step % self.batches) as u32 };
+        let on_corrupt = match c.data.corrupt {
+            Corrupt::Skip => OnCorrupt::Skip,
+            Corrupt::Fail => OnCorrupt::Fail,
+        };
+        let config = LoaderConfig {
+            threads: c.data.workers,
+            start: position,
+            epochs: Some(c.train.epochs as u32),
+            on_corrupt,
+            ..LoaderConfig::train(c.train.batch, c.seed)
+        };
+        Ok(Loader::new(self.dataset.train()?.clone(), transform, config)?)
+    }
+
+    /// One optimizer step on `batch`; the loss stays on the device.
+    pub fn train_step(&mut self, batch: &Batch) -> Result<Tensor> {
+        let lr = self.lr();
+        let parts = self.config.train.accumulate;
+        let device = self.trained.model.device();
+        let e = &self.config.model.encoder;
+        let (b, values) = (batch.labels.len(), e.channels * e.image * e.image);
+        let per = b / parts;
+        let rows = self.rows(batch);
+        let mut total: Option<Tensor> = None;
+        for part in 0..parts {
+            let (first, last) = (part * per, (part + 1) * per);
+            let shape = [per, e.channels, e.image, e.image];
+            let images = Tensor::from_f32(&device, &shape, batch.images[first * values..last * values].to_vec())?;
+            let tape = Tape::new();
+            let loss = {
+                let m = &self.trained.model;
+                let ids = (first as u32..last as u32).collect();
+                let drop = Drop {
+                    noise: self.at(&self.drop_key)?,
+                    examples: Tensor::from_u32(&device, &[per], ids)?,
+                };
+                let drop = (e.drop_path > 0.0).then_some(drop);
+                let recompute = self.config.train.recompute;
+                let p = Pass { tape: &tape, params: &m.params, dtype: m.dtype(), drop, recompute };
+                let loss = match m.is_tdd() {
+                    true => {
+                        let k = self.config.train.kfold;
+                        let slice = |v: &Vec<u32>| v[first * k..last * k].to_vec();
+                        let rows = Rows {
+                            tokens: slice(&rows.tokens),
+                            t: slice(&rows.t),
+                            drop: slice(&rows.drop),
+                            examples: slice(&rows.examples),
+                        };
+                        let (s, l) = (&self.trained.schedule, self.trained.lambda);
+                        let noise = self.at(&self.key)?;
+                        tdd_loss(&p, m, &images, &rows, s, l, &NoiseOf::Drawn(&noise), &self.config.loss)?
+                    }
+                    false => mdd_loss(&p, m, &images, &self.targets(batch, first..last), self.config.loss.smoothing)?,
+                };
+                if parts == 1 { loss } else { elementwise::scale(&tape, &loss, 1.0 / parts as f32)? }
+            };
+            let value = loss.value().clone();
+            tape.backward(&loss, Some(&mut self.trained.model.params))?;
+            total = Some(match total {
+                None => value,
+                Some(t) => {
+                    let tape = Tape::inference();
+                    elementwise::add(&tape, &tape.constant(t), &tape.constant(value))?.value().clone()
+                }
+            });
+        }
+        self.opt.step(&mut self.trained.model.params, lr)?;
+        self.step += 1;
+        total.ok_or_else(|| Error::Input("an empty batch".into()))
+    }
+
+    /// A noise stream at the present step.
+    fn at(&self, key: &Noise) -> Result<Noise> {
+        Ok(key.later(self.step as u32))
+    }
+
+    /// K noisy copies per image: their timesteps, labels and dropped conditions, a pure function of seed and step.
+    fn rows(&self, batch: &Batch) -> Rows {
+        let (b, k) = (batch.labels.len(), self.config.train.kfold);
+        let steps = self.trained.schedule.steps();
+        let seed = self.config.seed;
+        let words = |row: u32| {
+            rng::philox([row, self.step as u32, 0, stream::ROWS], [seed as u32, (seed >> 32) as u32])
+        };
+        let offset = rng::uniform_of(words(u32::MAX)[0]) as f64;
+        let mut r = Rows { tokens: vec![], t: vec![], drop: vec![], examples: vec![] };
+        for i in 0..b {
+            for j in 0..k {
+                let row = (i * k + j) as u32;
+                let w = words(row);
+                // Stratified over the batch; the copies of one image lie T/K apart, so they are distinct.
+                let u = (offset + (j as f64 + (i as f64 + 0.5) / b as f64) / k as f64).fract();
+                r.t.push(1 + (u * steps as f64) as u32);
+                r.drop.push((rng::uniform_of(w[1]) < self.config.train.condition_drop) as u32);
+                // A mixed image has two labels: each copy takes one of them with its weight, so that what is diffused
+                // stays a one-hot vector and the expected loss is that of the soft label.
+                let own = batch.mix.as_ref().is_none_or(|m| rng::uniform_of(w[2]) < m.lambda);
+                let partner = batch.mix.as_ref().map_or(i, |m| m.partner[i] as usize);
+                r.tokens.push(batch.labels[if own { i } else { partner }]);
+                r.examples.push(row);
+            }
+        }
+        r
+    }
+
+    fn targets(&self, batch: &Batch, range: std::ops::Range<usize>) -> ClassTargets {
+        let labels = &batch.labels;
+        let Some(mix) = &batch.mix else { return ClassTargets::Hard(labels[range].to_vec()) };
+        let v = self.config.model.classes;
+        let mut q = vec![0.0; range.len() * v];
+        for (row, i) in q.chunks_exact_mut(v).zip(range) {
+            row[labels[i] as usize] += mix.lambda;
+            row[labels[mix.partner[i] as usize] as usize] += 1.0 - mix.lambda;
+        }
+        ClassTargets::Soft(q)
+    }
+
+    /// Train to the end, or until `stop` says so. `each` sees what happens; `save` writes a checkpoint.
+    pub fn run(
+        &mut self,
+        mut each: impl FnMut(&Event),
+        mut save: impl FnMut(&mut Trainer, bool) -> Result<String>,
+        stop: impl Fn() -> bool,
+    ) -> Result<()> {
+        let total = self.total_steps();
+        let mut loader = self.loader()?;
+        let (mut since, mut images, mut waited) = (Instant::now(), 0, Duration::ZERO);
+        while self.step < total {
+            let Some(batch) = loader.next() else { break };
+            let batch = batch?;
+            let lr = self.lr();
+            let loss = self.train_step(&batch)?;
+            images += batch.labels.len();
+            loader.recycle(batch);
+            let last = self.step == total;
+            if self.step.is_multiple_of(self.config.train.log_every.max(1)) || last || self.step == 1 {
+                let (loss, stats) = (loss.item()?, self.opt.stats()?);
+                let (elapsed, wait) = (since.elapsed().as_secs_f64().max(1e-9), loader.waited() - waited);
+                let rate = images as f64 / elapsed;
+                each(&Event::Step {
+                    step: self.step,
+                    epoch: self.step as f64 / self.batches as f64,
+                    loss,
+                    lr,
+                    grad_norm: stats.grad_norm,
+                    skipped: stats.skipped,
+                    images_per_second: rate,
+                    waited: wait.as_secs_f64() / elapsed,
+                    eta: (total - self.step) as f64 * self.config.train.batch as f64 / rate,
+                });
+                if stats.skipped_in_a_row >= self.config.train.max_skipped {
+                    return Err(Error::Diverged { skipped: stats.skipped_in_a_row, step: self.step });
+                }
+                (since, images, waited) = (Instant::now(), 0, loader.waited());
+            }
+            let epoch_end = self.step.is_multiple_of(self.batches);
+            let every = |n: usize| epoch_end && n > 0 && (self.step / self.batches).is_multiple_of(n);
+            let (due_eval, due_save) = (last || every(self.config.train.eval_every), last || every(self.config.train.checkpoint_every));
+            let mut best = false;
+            if due_eval {
+                best = self.evaluate_now(&mut each)?;
+                since = Instant::now();
+            }
+            let interrupted = stop();
+            if due_save || best || interrupted {
+                let path = save(self, best)?;
+                each(&Event::Saved { step: self.step, path });
+            }
+            if interrupted {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Evaluate raw and averaged weights; true if this is the best so far.
+    fn evaluate_now(&mut self, each: &mut impl FnMut(&Event)) -> Result<bool> {
+        let source = self.dataset.val()?.clone();
+        let limit = self.config.train.eval_images;
+        let score = |t: &Trained, c: &Config| {
+            evaluate(t, &source, c, &c.sample, limit, |_| {}).map(|m| m.report())
+        };
+        let raw = score(&self.trained, &self.config)?;
+        let mut ema = None;
+        if self.opt.ema().is_some() {
+            self.opt.swap_ema(&mut self.trained.model.params)?;
+            let scored = score(&self.trained, &self.config);
+            self.opt.swap_ema(&mut self.trained.model.params)?;
+            ema = Some(scored?);
+        }
+        let better = ema.as_ref().filter(|e| e.top1 >= raw.top1).unwrap_or(&raw);
+        let (top1, nll) = (better.top1, better.nll);
+        let is_best = top1 > self.best;
+        self.best = self.best.max(top1);
+        each(&Event::Eval {
+            step: self.step,
+            epoch: self.step as f64 / self.batches as f64,
+            top1: raw.top1,
+            ema_top1: ema.as_ref().map(|e| e.top1),
+            nll,
+            best: self.best,
+            images: raw.examples,
+        });
+        Ok(is_best)
+    }
+}
+
+/// Classify every image of `source` (at most `limit`, 0: all); `each` sees every batch's sampling steps.
+pub fn evaluate(
+    t: &Trained,
+    source: &Source,
+    config: &Config,
+    sample: &SampleConfig,
+    limit: usize,
+    mut each: impl FnMut(&Prediction),
+) -> Result<Classification> {
+    let e = &config.model.encoder;
+    let transform = Transform::eval(&config.augment, e.image, e.channels)?;
+    let on_corrupt = match config.data.corrupt {
+        Corrupt::Skip => OnCorrupt::Skip,
+        Corrupt::Fail => OnCorrupt::Fail,
+    };
+    let size = if t.model.device() == Device::Cpu { 64 } else { 512 };
+    let loader_config = LoaderConfig { threads: config.data.workers, on_corrupt, ..LoaderConfig::eval(size) };
+    let loader = Loader::new(source.clone(), transform, loader_config)?;
+    let mut metrics = Classification::new(config.model.classes);
+    let (device, mut seen) = (t.model.device(), 0);
+    for batch in loader {
+        let batch = batch?;
+        let b = batch.labels.len();
+        let images = Tensor::from_f32(&device, &[b, e.channels, e.image, e.image], batch.images)?;
+        let logits = classify(&t.model, &images, &batch.indices, &t.schedule, t.lambda, sample, &mut each)?;
+        metrics.add(&logits, &batch.labels);
+        seen += b;
+        if limit > 0 && seen >= limit {
+            break;
+        }
+    }
+    Ok(metrics)
+}
