@@ -46,8 +46,8 @@ pub struct Rect {
 }
 
 thread_local! {
-    /// The resizer keeps scratch buffers.
-    static RESIZER: RefCell<fir::Resizer> = RefCell::new(fir::Resizer::new());
+    /// The resizer with its scratch buffers, and the image between the two passes.
+    static RESIZER: RefCell<(fir::Resizer, Vec<u8>)> = RefCell::new((fir::Resizer::new(), Vec::new()));
 }
 
 /// Crop, then resize with an antialiased filter: PIL's `crop(...).resize(...)` to within one level per value (the
@@ -69,21 +69,19 @@ fn resize_typed<P: PixelTrait + InnerPixel>(
     let filter =
         if filter == Interpolation::Bilinear { fir::FilterType::Bilinear } else { fir::FilterType::CatmullRom };
     let options = fir::ResizeOptions::new().resize_alg(fir::ResizeAlg::Convolution(filter)).use_alpha(false);
-    let blank = |w: usize, h: usize| vec![0; w * h * image.channels];
-    // PIL's order, row by row first. It shows where a sharp edge overshoots, since values are clipped between the passes.
-    let (mut narrow, mut out) = (blank(width, crop.height), blank(width, height));
-    let mut run = || -> Option<()> {
+    let mut out = vec![0; width * height * image.channels];
+    let mut run = |resizer: &mut fir::Resizer, narrow: &mut Vec<u8>| -> Option<()> {
         let all = TypedImageRef::<P>::from_buffer(image.width as u32, image.height as u32, &image.data).ok()?;
         let [x, y, w, h] = [crop.x, crop.y, crop.width, crop.height].map(|v| v as u32);
         let source = TypedCroppedImage::from_ref(&all, x, y, w, h).ok()?;
-        let mut between = TypedImage::<P>::from_buffer(width as u32, h, &mut narrow).ok()?;
+        // PIL's order, row by row first. It shows where a sharp edge overshoots, since values are clipped in between.
+        narrow.resize(width * crop.height * image.channels, 0);
+        let mut between = TypedImage::<P>::from_buffer(width as u32, h, narrow).ok()?;
         let mut target = TypedImage::<P>::from_buffer(width as u32, height as u32, &mut out).ok()?;
-        RESIZER.with_borrow_mut(|r| {
-            r.resize_typed(&source, &mut between, &options).ok()?;
-            r.resize_typed(&between, &mut target, &options).ok()
-        })
+        resizer.resize_typed(&source, &mut between, &options).ok()?;
+        resizer.resize_typed(&between, &mut target, &options).ok()
     };
-    let done = run();
+    let done = RESIZER.with_borrow_mut(|(resizer, narrow)| run(resizer, narrow));
     debug_assert!(done.is_some(), "the crop lies inside the image and the buffers have their sizes");
     Image { width, height, channels: image.channels, data: out }
 }
