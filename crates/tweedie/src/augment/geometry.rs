@@ -4,9 +4,8 @@ use super::draw::Draw;
 use super::simd;
 use crate::data::Image;
 use fast_image_resize as fir;
-use fir::PixelTrait;
-use fir::images::{TypedCroppedImage, TypedImage, TypedImageRef};
-use fir::pixels::{InnerPixel, U8, U8x3};
+use fir::images::{TypedImage, TypedImageRef};
+use fir::pixels::U8x3;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 
@@ -46,46 +45,39 @@ pub struct Rect {
 }
 
 thread_local! {
-    /// The resizer keeps scratch buffers.
-    static RESIZER: RefCell<fir::Resizer> = RefCell::new(fir::Resizer::new());
+    /// The resizer with its scratch buffers, the crop, and the image between the two passes.
+    static RESIZER: RefCell<(fir::Resizer, [Vec<u8>; 2])> = RefCell::new((fir::Resizer::new(), Default::default()));
 }
 
 /// Crop, then resize with an antialiased filter: PIL's `crop(...).resize(...)` to within one level per value (the
 /// filter weights have 15 bits or so here and 22 in PIL). Pixels outside the crop do not bleed in.
 pub fn resized_crop(image: &Image, crop: Rect, width: usize, height: usize, filter: Interpolation) -> Image {
-    match image.channels {
-        1 => resize_typed::<U8>(image, crop, width, height, filter),
-        _ => resize_typed::<U8x3>(image, crop, width, height, filter),
+    if image.channels == 1 {
+        // Small grey images are not worth a second copy of the resizer's code, which is slow to compile.
+        return resized_crop(&image.clone().into_channels(3), crop, width, height, filter).into_channels(1);
     }
-}
-
-fn resize_typed<P: PixelTrait + InnerPixel>(
-    image: &Image,
-    crop: Rect,
-    width: usize,
-    height: usize,
-    filter: Interpolation,
-) -> Image {
     let filter =
         if filter == Interpolation::Bilinear { fir::FilterType::Bilinear } else { fir::FilterType::CatmullRom };
     let options = fir::ResizeOptions::new().resize_alg(fir::ResizeAlg::Convolution(filter)).use_alpha(false);
-    let blank = |w: usize, h: usize| vec![0; w * h * image.channels];
-    // PIL's order, row by row first. It shows where a sharp edge overshoots, since values are clipped between the passes.
-    let (mut narrow, mut out) = (blank(width, crop.height), blank(width, height));
-    let mut run = || -> Option<()> {
-        let all = TypedImageRef::<P>::from_buffer(image.width as u32, image.height as u32, &image.data).ok()?;
-        let [x, y, w, h] = [crop.x, crop.y, crop.width, crop.height].map(|v| v as u32);
-        let source = TypedCroppedImage::from_ref(&all, x, y, w, h).ok()?;
-        let mut between = TypedImage::<P>::from_buffer(width as u32, h, &mut narrow).ok()?;
-        let mut target = TypedImage::<P>::from_buffer(width as u32, height as u32, &mut out).ok()?;
-        RESIZER.with_borrow_mut(|r| {
-            r.resize_typed(&source, &mut between, &options).ok()?;
-            r.resize_typed(&between, &mut target, &options).ok()
-        })
-    };
-    let done = run();
+    let mut out = vec![0; width * height * 3];
+    let done = RESIZER.with_borrow_mut(|(resizer, [cut, narrow])| {
+        cut.clear();
+        for y in crop.y..crop.y + crop.height {
+            let at = (y * image.width + crop.x) * 3;
+            cut.extend_from_slice(&image.data[at..at + crop.width * 3]);
+        }
+        // PIL's order, row by row first. It shows where a sharp edge overshoots, since values are clipped in between.
+        narrow.resize(width * crop.height * 3, 0);
+        let mut pass = |from: &[u8], w: usize, h: usize, to: &mut [u8], to_h: usize| {
+            let from = TypedImageRef::<U8x3>::from_buffer(w as u32, h as u32, from).ok()?;
+            let mut to = TypedImage::<U8x3>::from_buffer(width as u32, to_h as u32, to).ok()?;
+            resizer.resize_typed(&from, &mut to, &options).ok()
+        };
+        pass(cut, crop.width, crop.height, narrow, crop.height)?;
+        pass(narrow, width, crop.height, &mut out, height)
+    });
     debug_assert!(done.is_some(), "the crop lies inside the image and the buffers have their sizes");
-    Image { width, height, channels: image.channels, data: out }
+    Image { width, height, channels: 3, data: out }
 }
 
 /// The rectangle of a random-resized crop (torchvision, timm): ten tries at an area of `scale` times the image's and an

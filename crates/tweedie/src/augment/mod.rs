@@ -289,7 +289,9 @@ impl Transform {
             Crop::Resized { scale, ratio } => {
                 let rect = geometry::random_crop_rect(draw, image.width, image.height, scale, ratio);
                 let filter = self.config.interpolation.settle(draw);
-                geometry::resized_crop(&image, rect, self.size, self.size, filter)
+                let crop = geometry::resized_crop(&image, rect, self.size, self.size, filter);
+                image.recycle();
+                crop
             }
             Crop::Padded { pad, padding } => {
                 let (y, x) = (draw.below(2 * pad + 1), draw.below(2 * pad + 1));
@@ -311,7 +313,9 @@ impl Transform {
         let image = if (width, height) == (image.width, image.height) {
             image
         } else {
-            geometry::resized_crop(&image, part, width, height, filter)
+            let resized = geometry::resized_crop(&image, part, width, height, filter);
+            image.recycle();
+            resized
         };
         if (width, height) == (self.size, self.size) { image } else { geometry::center_crop(&image, self.size) }
     }

@@ -1,6 +1,7 @@
 //! Decoded images and the decoders: JPEG, PNG and WebP, found by their first bytes and never by the file's name (ImageNet
 //! holds a PNG that is called `.JPEG`).
 
+use std::cell::Cell;
 use std::io::Cursor;
 use zune_core::bytestream::ZCursor;
 use zune_core::colorspace::ColorSpace;
@@ -22,7 +23,25 @@ pub struct Image {
 /// Refuse to decode anything wider or higher: a broken header must not ask for terabytes.
 const MAX_SIDE: usize = 1 << 15;
 
+thread_local! {
+    /// The last image that was done with, so that a decoding thread need not ask the system for memory again and again.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Memory for `n` values. Zeroed, so that a decoder that stops early shows nothing of an earlier image.
+fn scratch(n: usize) -> Vec<u8> {
+    let mut data = SPARE.take();
+    data.clear();
+    data.resize(n, 0);
+    data
+}
+
 impl Image {
+    /// Leave the memory to the next image that this thread decodes.
+    pub(crate) fn recycle(self) {
+        SPARE.set(self.data);
+    }
+
     /// An image filled with `color`, which has one value for each channel.
     pub fn filled(width: usize, height: usize, color: &[u8]) -> Image {
         Image { width, height, channels: color.len(), data: color.repeat(width * height) }
@@ -88,12 +107,15 @@ fn decode_jpeg(bytes: &[u8]) -> Result<Image, String> {
         .set_max_height(MAX_SIDE)
         .jpeg_set_out_colorspace(ColorSpace::RGB);
     let mut decoder = zune_jpeg::JpegDecoder::new_with_options(ZCursor::new(bytes), options);
-    let data = decoder.decode().map_err(|e| e.to_string())?;
+    decoder.decode_headers().map_err(|e| e.to_string())?;
     let info = decoder.info().ok_or("no header")?;
     let (width, height) = (info.width as usize, info.height as usize);
-    if data.len() != width * height * 3 {
-        return Err(format!("{} values decoded, {width}x{height}x3 expected", data.len()));
+    let values = decoder.output_buffer_size().ok_or("no header")?;
+    if values != width * height * 3 {
+        return Err(format!("{values} values where {width}x{height}x3 are expected"));
     }
+    let mut data = scratch(values);
+    decoder.decode_into(&mut data).map_err(|e| e.to_string())?;
     Ok(Image { width, height, channels: 3, data })
 }
 

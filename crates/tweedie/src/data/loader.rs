@@ -290,7 +290,9 @@ impl Work {
         let first = position.batch as usize * self.config.batch;
         let chosen = &order[first..(first + self.config.batch).min(order.len())];
         let size = self.transform.values();
-        let mut images = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        // Fresh zeroed memory is touched first by the threads that fill it, so it costs nothing here.
+        let mut images = spare.unwrap_or_else(|| vec![0.0; chosen.len() * size]);
         images.resize(chosen.len() * size, 0.0);
         let made: Vec<Option<(u32, u32)>> = images
             .par_chunks_exact_mut(size)
