@@ -1,17 +1,24 @@
 //! Tweedie Discrete Diffusion: one-hot vectors corrupted with Gaussian noise, and networks that undo it.
 //!
 //! Reads in the order data flows: [`data`] and [`augment`], [`schedule`], [`model`], [`loss`], [`train`], [`sample`],
-//! [`metrics`].
+//! [`metrics`]; around it [`config`], [`settings`], [`run_dir`] and [`checkpoint`].
 
 pub mod augment;
+pub mod checkpoint;
 pub mod config;
 pub mod data;
 pub mod error;
+pub mod files;
+pub mod interrupt;
 pub mod loss;
 pub mod metrics;
 pub mod model;
+pub mod run_dir;
 pub mod sample;
 pub mod schedule;
+pub mod settings;
+pub mod tensorboard;
+pub mod tensors;
 pub mod train;
 
 pub use error::{Error, Result};

@@ -1,0 +1,423 @@
+//! Checkpoints: folders `step-00001234/` that are whole or are not chosen.
+//!
+//! A checkpoint holds `model.safetensors`, `ema.safetensors` (where averaged weights are kept), `optimizer.safetensors`
+//! (moments as `m.NAME` and `v.NAME`) and `state.json`. It is written aside, synced and renamed. `state.json` comes last and
+//! has the size and CRC-32C of every file and of itself, so that a copy that was cut short is found out as well.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+use crate::files::{sync_dir, write_atomic};
+use crate::tensors::{self, Encoded, NamedTensor};
+
+/// Version of the layout; another one is refused.
+pub const FORMAT: u64 = 1;
+
+const STATE: &str = "state.json";
+const PREFIX: &str = "step-";
+const ASIDE: &str = ".tmp-";
+const BEST: &str = "best";
+
+/// Where a run stands, apart from its tensors.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Optimizer steps done.
+    pub step: u64,
+    /// Passes over the data done.
+    pub epoch: u64,
+    /// Batches done in the pass under way.
+    pub batch: u64,
+    /// Start of every random stream; with the counters above it is the whole state of the noise.
+    pub seed: u64,
+    /// Best value of the metric so far.
+    pub best: Option<f64>,
+    /// Names of the classes in the order of the labels.
+    pub classes: Vec<String>,
+    /// Steps skipped because a gradient was not finite.
+    pub skipped: u64,
+    /// Whatever else the caller wants back.
+    pub extra: Map<String, Value>,
+}
+
+/// Everything a run needs to go on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot<'a> {
+    /// Counters and names.
+    pub state: State,
+    /// The weights.
+    pub model: Vec<NamedTensor<'a>>,
+    /// Averaged weights.
+    pub ema: Option<Vec<NamedTensor<'a>>>,
+    /// The optimizer's moments.
+    pub optimizer: Vec<NamedTensor<'a>>,
+}
+
+/// One of the files with tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The weights.
+    Model,
+    /// Averaged weights.
+    Ema,
+    /// The optimizer's moments.
+    Optimizer,
+}
+
+impl Part {
+    /// Name of its file.
+    pub fn file(self) -> &'static str {
+        match self {
+            Part::Model => "model.safetensors",
+            Part::Ema => "ema.safetensors",
+            Part::Optimizer => "optimizer.safetensors",
+        }
+    }
+}
+
+/// The newest whole checkpoint, and a line for each newer one that was passed over.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Latest {
+    /// The checkpoint, if there is any.
+    pub path: Option<PathBuf>,
+    /// Why others were not chosen.
+    pub notes: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Entry {
+    bytes: u64,
+    crc32c: u32,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Manifest {
+    format: u64,
+    state: State,
+    files: BTreeMap<String, Entry>,
+    /// CRC-32C of this object as compact JSON with zero here.
+    crc32c: u32,
+}
+
+/// Why a checkpoint cannot be used.
+enum Fault {
+    /// Cut short or changed: an older one may serve.
+    Torn(String),
+    /// Something that no other checkpoint mends.
+    Other(Error),
+}
+
+impl Fault {
+    fn at(self, path: &Path) -> Error {
+        match self {
+            Fault::Torn(why) => Error::Input(format!("checkpoint {} is damaged: {why}", path.display())),
+            Fault::Other(e) => e,
+        }
+    }
+}
+
+/// Write a checkpoint into `dir` and give its folder. Those that are there already are not touched, except one of the same
+/// step, which is replaced; after a failure nothing is left behind.
+pub fn save(dir: &Path, snapshot: &Snapshot) -> Result<PathBuf> {
+    save_with(dir, snapshot, &|path| File::create(path))
+}
+
+/// The newest checkpoint in `dir` that is whole, by sizes and checksums.
+pub fn latest(dir: &Path) -> Result<Latest> {
+    let mut found = Latest::default();
+    for (_, path) in steps(dir)?.into_iter().rev() {
+        match verify(&path) {
+            Ok(_) => return Ok(Latest { path: Some(path), ..found }),
+            Err(fault @ Fault::Torn(_)) => found.notes.push(format!("{}; passed over", fault.at(&path))),
+            Err(fault) => return Err(fault.at(&path)),
+        }
+    }
+    Ok(found)
+}
+
+/// Read a whole checkpoint, verified.
+pub fn load(path: &Path) -> Result<Snapshot<'static>> {
+    let read = || -> std::result::Result<_, Fault> {
+        let manifest = verify_sizes(path)?;
+        let part = |part| Ok::<_, Fault>(read_part(path, &manifest, part)?.unwrap_or_default());
+        let (model, optimizer) = (part(Part::Model)?, part(Part::Optimizer)?);
+        let ema = read_part(path, &manifest, Part::Ema)?;
+        Ok(Snapshot { state: manifest.state, model, ema, optimizer })
+    };
+    read().map_err(|f| f.at(path))
+}
+
+/// Read only the state of a checkpoint.
+pub fn load_state(path: &Path) -> Result<State> {
+    read_manifest(path).map(|m| m.state).map_err(|f| f.at(path))
+}
+
+/// Read one file of a checkpoint, verified; `None` where the checkpoint has none.
+pub fn load_part(path: &Path, part: Part) -> Result<Option<Vec<NamedTensor<'static>>>> {
+    read_manifest(path).and_then(|m| read_part(path, &m, part)).map_err(|f| f.at(path))
+}
+
+/// Remove all but the newest `keep_last` (at least one) whole checkpoints and `best`; what is torn goes too. Gives what was
+/// removed.
+pub fn prune(dir: &Path, keep_last: usize, best: Option<&Path>) -> Result<Vec<PathBuf>> {
+    remove_leftovers(dir)?;
+    let (mut kept, mut removed) = (0, Vec::new());
+    for (_, path) in steps(dir)?.into_iter().rev() {
+        let keep = match verify_sizes(&path) {
+            Ok(_) => {
+                kept += 1;
+                kept <= keep_last.max(1)
+            }
+            Err(Fault::Torn(_)) => false,
+            Err(Fault::Other(_)) => true, // not ours to judge
+        };
+        if !keep && best.is_none_or(|b| b.file_name() != path.file_name()) {
+            remove(&path)?;
+            removed.push(path);
+        }
+    }
+    Ok(removed)
+}
+
+/// Note in `dir` that `checkpoint` is its best one.
+pub fn link_best(dir: &Path, checkpoint: &Path) -> Result<()> {
+    let name = checkpoint.file_name().unwrap_or_default().to_string_lossy();
+    write_atomic(&dir.join(BEST), format!("{name}\n").as_bytes())
+}
+
+/// The checkpoint that [`link_best`] named, if it is still there.
+pub fn best(dir: &Path) -> Result<Option<PathBuf>> {
+    let file = dir.join(BEST);
+    match fs::read_to_string(&file) {
+        Ok(name) => {
+            let path = dir.join(name.trim());
+            Ok((step_of(name.trim()).is_some() && path.is_dir()).then_some(path))
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::file(&file, e)),
+    }
+}
+
+fn save_with(dir: &Path, snapshot: &Snapshot, create: &dyn Fn(&Path) -> io::Result<File>) -> Result<PathBuf> {
+    fs::create_dir_all(dir).map_err(|e| Error::file(dir, e))?;
+    remove_leftovers(dir)?;
+    let name = format!("{PREFIX}{:08}", snapshot.state.step);
+    let (path, aside) = (dir.join(&name), dir.join(format!("{ASIDE}{name}")));
+    let put = || -> Result<()> {
+        fs::create_dir(&aside).map_err(|e| Error::file(&aside, e))?;
+        let manifest = write_files(&aside, &path, snapshot, create)?;
+        sync_dir(&aside).map_err(|e| Error::file(&aside, e))?;
+        if path.exists() {
+            if verify(&path).is_ok_and(|there| there == manifest) {
+                // The same again: keeping the old one leaves no moment without.
+                return fs::remove_dir_all(&aside).map_err(|e| Error::file(&aside, e));
+            }
+            remove(&path)?;
+        }
+        fs::rename(&aside, &path).and_then(|()| sync_dir(dir)).map_err(|e| Error::file(&path, e))
+    };
+    put().inspect_err(|_| {
+        let _ = fs::remove_dir_all(&aside);
+    })?;
+    Ok(path)
+}
+
+/// Write all files of a checkpoint into `aside`; messages speak of `path`, where they would have gone.
+fn write_files(
+    aside: &Path,
+    path: &Path,
+    snapshot: &Snapshot,
+    create: &dyn Fn(&Path) -> io::Result<File>,
+) -> Result<Manifest> {
+    let mut parts = vec![
+        (Part::Model.file(), Encoded::new(&snapshot.model)?),
+        (Part::Optimizer.file(), Encoded::new(&snapshot.optimizer)?),
+    ];
+    if let Some(ema) = &snapshot.ema {
+        parts.push((Part::Ema.file(), Encoded::new(ema)?));
+    }
+    let total: u64 = parts.iter().map(|(_, e)| e.bytes()).sum();
+    let mut files = BTreeMap::new();
+    for (name, encoded) in &parts {
+        let write = || -> io::Result<u32> {
+            let mut out = BufWriter::new(create(&aside.join(name))?);
+            let crc = encoded.write(&mut out)?;
+            out.into_inner().map_err(|e| e.into_error())?.sync_all()?;
+            Ok(crc)
+        };
+        let crc32c = write().map_err(|e| no_space(&path.join(name), e, encoded.bytes(), total))?;
+        files.insert(name.to_string(), Entry { bytes: encoded.bytes(), crc32c });
+    }
+    let mut manifest = Manifest { format: FORMAT, state: snapshot.state.clone(), files, crc32c: 0 };
+    let state = path.join(STATE);
+    let wrong = |e: serde_json::Error| Error::file(&state, e.into());
+    manifest.crc32c = own_crc(&serde_json::to_value(&manifest).map_err(wrong)?);
+    let json = serde_json::to_vec_pretty(&manifest).map_err(wrong)?;
+    let write = || -> io::Result<()> {
+        let mut out = create(&aside.join(STATE))?;
+        out.write_all(&json)?;
+        out.sync_all()
+    };
+    write().map_err(|e| no_space(&state, e, json.len() as u64, total))?;
+    Ok(manifest)
+}
+
+/// A file error that says how much room was needed where that is what was missing.
+fn no_space(path: &Path, e: io::Error, bytes: u64, total: u64) -> Error {
+    let full = matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let e = if full {
+        let (file, all) = (Mib(bytes), Mib(total));
+        io::Error::new(e.kind(), format!("the disk is full: this file needs {file}, the whole checkpoint {all}"))
+    } else {
+        e
+    };
+    Error::file(path, e)
+}
+
+struct Mib(u64);
+
+impl fmt::Display for Mib {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{:.1} MiB", self.0 as f64 / (1 << 20) as f64)
+    }
+}
+
+/// Checksum of a manifest, its own field apart. Compact JSON of a parsed value does not depend on how it was laid out.
+fn own_crc(manifest: &Value) -> u32 {
+    let mut m = manifest.clone();
+    if let Some(o) = m.as_object_mut() {
+        o.insert("crc32c".into(), 0.into());
+    }
+    crc32c::crc32c(m.to_string().as_bytes())
+}
+
+fn read_manifest(path: &Path) -> std::result::Result<Manifest, Fault> {
+    let file = path.join(STATE);
+    let bytes = fs::read(&file).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound if path.is_dir() => Fault::Torn(format!("{STATE} is missing")),
+        _ => Fault::Other(Error::file(&file, e)),
+    })?;
+    let torn = |e: serde_json::Error| Fault::Torn(format!("{STATE} ({} bytes) cannot be read: {e}", bytes.len()));
+    let value: Value = serde_json::from_slice(&bytes).map_err(torn)?;
+    if value["crc32c"].as_u64() != Some(own_crc(&value).into()) {
+        return Err(Fault::Torn(format!("{STATE} does not match its checksum")));
+    }
+    match value["format"].as_u64() {
+        Some(FORMAT) => serde_json::from_value(value).map_err(torn),
+        other => Err(Fault::Other(Error::Input(format!(
+            "checkpoint {} has format {}, this program reads {FORMAT}; use the version that wrote it",
+            path.display(),
+            other.map_or("unknown".into(), |v| v.to_string())
+        )))),
+    }
+}
+
+/// The manifest, if all files are there and as long as they should be.
+fn verify_sizes(path: &Path) -> std::result::Result<Manifest, Fault> {
+    let manifest = read_manifest(path)?;
+    for (name, entry) in &manifest.files {
+        check_size(&path.join(name), name, entry.bytes)?;
+    }
+    Ok(manifest)
+}
+
+fn check_size(file: &Path, name: &str, expected: u64) -> std::result::Result<(), Fault> {
+    match fs::metadata(file) {
+        Ok(m) if m.len() == expected => Ok(()),
+        Ok(m) => Err(Fault::Torn(format!("{name} should have {expected} bytes and has {}", m.len()))),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            Err(Fault::Torn(format!("{name} ({expected} bytes) is missing")))
+        }
+        Err(e) => Err(Fault::Other(Error::file(file, e))),
+    }
+}
+
+/// The manifest, if every byte is what it should be.
+fn verify(path: &Path) -> std::result::Result<Manifest, Fault> {
+    let manifest = verify_sizes(path)?;
+    for (name, entry) in &manifest.files {
+        read_file(path, name, entry)?;
+    }
+    Ok(manifest)
+}
+
+fn read_file(path: &Path, name: &str, entry: &Entry) -> std::result::Result<Vec<u8>, Fault> {
+    let file = path.join(name);
+    check_size(&file, name, entry.bytes)?;
+    let bytes = fs::read(&file).map_err(|e| Fault::Other(Error::file(&file, e)))?;
+    let crc = crc32c::crc32c(&bytes);
+    if crc != entry.crc32c {
+        let expected = entry.crc32c;
+        return Err(Fault::Torn(format!("{name} should have the checksum {expected:08x} and has {crc:08x}")));
+    }
+    Ok(bytes)
+}
+
+fn read_part(
+    path: &Path,
+    manifest: &Manifest,
+    part: Part,
+) -> std::result::Result<Option<Vec<NamedTensor<'static>>>, Fault> {
+    let name = part.file();
+    let Some(entry) = manifest.files.get(name) else {
+        return match part {
+            Part::Ema => Ok(None),
+            _ => Err(Fault::Torn(format!("{STATE} does not list {name}"))),
+        };
+    };
+    let bytes = read_file(path, name, entry)?;
+    tensors::decode(&bytes).map(Some).map_err(|e| Fault::Torn(format!("{name}: {e}")))
+}
+
+fn step_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(PREFIX)?;
+    digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+/// Folders that are named as checkpoints, oldest first.
+fn steps(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    let mut all: Vec<_> = names(dir)?
+        .into_iter()
+        .filter_map(|n| Some((step_of(&n)?, dir.join(n))))
+        .filter(|(_, path)| path.is_dir())
+        .collect();
+    all.sort();
+    Ok(all)
+}
+
+/// Names in a folder; none if it does not exist.
+fn names(dir: &Path) -> Result<Vec<String>> {
+    match fs::read_dir(dir) {
+        Ok(entries) => entries
+            .map(|e| e.map(|e| e.file_name().to_string_lossy().into_owned()).map_err(|e| Error::file(dir, e)))
+            .collect(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(Error::file(dir, e)),
+    }
+}
+
+/// Remove what a killed run left aside.
+fn remove_leftovers(dir: &Path) -> Result<()> {
+    for name in names(dir)?.into_iter().filter(|n| n.starts_with(ASIDE)) {
+        let path = dir.join(name);
+        let done = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        done.map_err(|e| Error::file(&path, e))?;
+    }
+    Ok(())
+}
+
+/// Remove a checkpoint. Its name goes first, so that no half of it is ever seen.
+fn remove(path: &Path) -> Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = path.with_file_name(format!("{ASIDE}old-{name}"));
+    fs::rename(path, &aside).and_then(|()| fs::remove_dir_all(&aside)).map_err(|e| Error::file(path, e))
+}
+
+#[cfg(test)]
+mod tests;

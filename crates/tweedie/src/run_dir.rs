@@ -1,0 +1,363 @@
+//! The folder of a run: settings, surroundings, metrics, checkpoints, samples, figures.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::files::write_atomic;
+
+const CONFIG: &str = "config.toml";
+const ENV: &str = "env.json";
+const METRICS: &str = "metrics.jsonl";
+const LOCK: &str = ".lock";
+
+/// What a run was started with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Version of the program.
+    pub version: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// The device, in words.
+    pub device: String,
+    /// Threads of computation.
+    pub threads: usize,
+    /// Operating system and processor.
+    pub os: String,
+    /// When, in UTC.
+    pub time: String,
+}
+
+impl Environment {
+    /// This process, now.
+    pub fn now(device: impl Into<String>, threads: usize) -> Environment {
+        Environment {
+            version: env!("CARGO_PKG_VERSION").into(),
+            command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
+            device: device.into(),
+            threads,
+            os: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+            time: utc(SystemTime::now()),
+        }
+    }
+}
+
+/// A run's folder.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    /// Held while this process writes to the run; the system lets go of it when the process ends, however it ends.
+    _lock: Option<File>,
+}
+
+impl RunDir {
+    /// A new folder for a run, locked for this process. An existing one must be empty.
+    pub fn create(path: &Path) -> Result<RunDir> {
+        fs::create_dir_all(path).map_err(|e| Error::file(path, e))?;
+        for entry in fs::read_dir(path).map_err(|e| Error::file(path, e))? {
+            let name = entry.map_err(|e| Error::file(path, e))?.file_name();
+            if name == LOCK {
+                continue;
+            }
+            let shown = path.display();
+            return Err(Error::Input(if path.join(CONFIG).is_file() {
+                format!("{shown} already holds a run; continue it with --resume {shown}, or name another folder")
+            } else {
+                format!("{shown} exists and is not empty; name another folder")
+            }));
+        }
+        RunDir { path: path.into(), _lock: None }.locked()
+    }
+
+    /// An existing run, to read from.
+    pub fn open(path: &Path) -> Result<RunDir> {
+        let config = path.join(CONFIG);
+        if config.is_file() {
+            return Ok(RunDir { path: path.into(), _lock: None });
+        }
+        let shown = path.display();
+        Err(Error::Input(if path.is_dir() {
+            format!("{shown} is not a run: it has no {CONFIG}")
+        } else {
+            format!("{shown} is not a run: there is no such folder")
+        }))
+    }
+
+    /// An existing run, to go on with: locked for this process.
+    pub fn resume(path: &Path) -> Result<RunDir> {
+        RunDir::open(path)?.locked()
+    }
+
+    fn locked(self) -> Result<RunDir> {
+        let path = self.path.join(LOCK);
+        let file = File::options().create(true).append(true).open(&path).map_err(|e| Error::file(&path, e))?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                Err(Error::Input(format!("{} is in use by another process", self.path.display())))
+            }
+            // Some network file systems have no locks; a run is not refused for that.
+            Err(TryLockError::Error(_)) | Ok(()) => {
+                for sub in [self.checkpoints(), self.samples(), self.figures()] {
+                    fs::create_dir_all(&sub).map_err(|e| Error::file(&sub, e))?;
+                }
+                Ok(RunDir { _lock: Some(file), ..self })
+            }
+        }
+    }
+
+    /// The folder itself; TensorBoard's event files lie directly in it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Folder of checkpoints.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.path.join("checkpoints")
+    }
+
+    /// Folder of samples.
+    pub fn samples(&self) -> PathBuf {
+        self.path.join("samples")
+    }
+
+    /// Folder of figures.
+    pub fn figures(&self) -> PathBuf {
+        self.path.join("figures")
+    }
+
+    /// The file of metrics.
+    pub fn metrics_path(&self) -> PathBuf {
+        self.path.join(METRICS)
+    }
+
+    /// The file of settings.
+    pub fn config_path(&self) -> PathBuf {
+        self.path.join(CONFIG)
+    }
+
+    /// Write the resolved settings.
+    pub fn write_config(&self, toml: &str) -> Result<()> {
+        write_atomic(&self.config_path(), toml.as_bytes())
+    }
+
+    /// The resolved settings, as TOML.
+    pub fn read_config(&self) -> Result<String> {
+        let path = self.config_path();
+        fs::read_to_string(&path).map_err(|e| Error::file(&path, e))
+    }
+
+    /// Note what the run is started with: `env.json` is the first start, its `resumed` a list of the later ones.
+    pub fn write_env(&self, env: &Environment) -> Result<()> {
+        let path = self.path.join(ENV);
+        let json = |e: serde_json::Error| Error::file(&path, e.into());
+        let now = serde_json::to_value(env).map_err(json)?;
+        let all = match fs::read(&path).ok().and_then(|b| serde_json::from_slice::<Value>(&b).ok()) {
+            Some(Value::Object(mut first)) => {
+                if let Value::Array(list) = first.entry("resumed").or_insert_with(|| Value::Array(Vec::new())) {
+                    list.push(now);
+                }
+                Value::Object(first)
+            }
+            _ => now,
+        };
+        write_atomic(&path, &serde_json::to_vec_pretty(&all).map_err(json)?)
+    }
+
+    /// Start or continue the metrics. `resumed` is the step of the checkpoint that the run goes on from: lines of later
+    /// steps, which will be written again, are dropped, and so is a line that was cut short.
+    pub fn metrics(&self, resumed: Option<u64>) -> Result<Metrics> {
+        let path = self.metrics_path();
+        let kept: String = match resumed {
+            Some(step) => lines(&path)?
+                .into_iter()
+                .filter(|(_, v)| v["step"].as_u64().is_none_or(|s| s <= step))
+                .map(|(line, _)| line + "\n")
+                .collect(),
+            None => String::new(),
+        };
+        write_atomic(&path, kept.as_bytes())?;
+        let file = File::options().append(true).open(&path).map_err(|e| Error::file(&path, e))?;
+        Ok(Metrics { path, file })
+    }
+
+    /// The metrics so far, without lines that were cut short.
+    pub fn read_metrics(&self) -> Result<Vec<Value>> {
+        Ok(lines(&self.metrics_path())?.into_iter().map(|(_, v)| v).collect())
+    }
+}
+
+/// Lines that are JSON objects; none if there is no file.
+fn lines(path: &Path) -> Result<Vec<(String, Value)>> {
+    let bytes = match fs::read(path) {
+        Ok(b) => b,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(Error::file(path, e)),
+    };
+    Ok(String::from_utf8_lossy(&bytes)
+        .lines()
+        .filter_map(|l| Some((l.to_string(), serde_json::from_str(l).ok().filter(Value::is_object)?)))
+        .collect())
+}
+
+/// Appends to `metrics.jsonl`.
+#[derive(Debug)]
+pub struct Metrics {
+    path: PathBuf,
+    file: File,
+}
+
+impl Metrics {
+    /// Add a line: anything that is a JSON object; `step` is the key that a resumed run looks at.
+    pub fn append(&mut self, entry: &impl Serialize) -> Result<()> {
+        let file_error = |e: io::Error| Error::file(&self.path, e);
+        let mut line = serde_json::to_vec(entry).map_err(|e| file_error(e.into()))?;
+        if !(line.starts_with(b"{") && line.ends_with(b"}")) {
+            return Err(Error::Input(format!("{}: a line of metrics must be an object", self.path.display())));
+        }
+        line.push(b'\n');
+        // One call: a kill leaves the line whole or absent.
+        self.file.write_all(&line).map_err(file_error)
+    }
+
+    /// Make all lines durable; called before a checkpoint.
+    pub fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|e| Error::file(&self.path, e))
+    }
+}
+
+/// A moment as RFC 3339, such as `2024-02-29T12:00:00Z`.
+pub fn utc(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Days since 0000-03-01, in eras of 400 years that end with a leap day (H. Hinnant, "chrono-compatible algorithms").
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let d = day - (153 * month + 2) / 5 + 1;
+    let m = if month < 10 { month + 3 } else { month - 9 };
+    let y = era * 400 + year + u64::from(m <= 2);
+    format!("{y:04}-{m:02}-{d:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn text(r: Result<RunDir>) -> String {
+        r.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_new_run_needs_an_empty_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
+        let run = RunDir::create(&path).unwrap();
+        assert!(run.checkpoints().is_dir() && run.samples().is_dir() && run.figures().is_dir());
+        drop(run);
+        assert!(text(RunDir::create(&path)).contains("not empty"));
+        fs::write(path.join(CONFIG), "").unwrap();
+        assert!(text(RunDir::create(&path)).contains("--resume"));
+        let empty = dir.path().join("empty");
+        fs::create_dir(&empty).unwrap();
+        assert!(RunDir::create(&empty).is_ok());
+        fs::write(dir.path().join("file"), "").unwrap();
+        assert!(text(RunDir::create(&dir.path().join("file"))).contains("file"));
+    }
+
+    #[test]
+    fn opening_needs_a_run() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(text(RunDir::open(&dir.path().join("x"))).contains("no such folder"));
+        assert!(text(RunDir::open(dir.path())).contains("no config.toml"));
+    }
+
+    #[test]
+    fn only_one_process_writes_and_any_reads() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(dir.path()).unwrap();
+        run.write_config("seed = 1\n").unwrap();
+        assert!(text(RunDir::resume(dir.path())).contains("in use"));
+        assert_eq!(RunDir::open(dir.path()).unwrap().read_config().unwrap(), "seed = 1\n");
+        drop(run);
+        assert!(RunDir::resume(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn starts_are_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(dir.path()).unwrap();
+        let env = Environment::now("cpu", 2);
+        assert!(!env.command.is_empty() && env.time.ends_with('Z'));
+        let later = Environment { device: "cuda".into(), ..env.clone() };
+        for e in [&env, &later, &later] {
+            run.write_env(e).unwrap();
+        }
+        let v: Value = serde_json::from_slice(&fs::read(dir.path().join(ENV)).unwrap()).unwrap();
+        assert_eq!(v["device"], "cpu");
+        assert_eq!(v["resumed"], json!([later, later]));
+    }
+
+    #[test]
+    fn resumed_metrics_forget_later_steps_and_torn_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(dir.path()).unwrap();
+        let mut m = run.metrics(None).unwrap();
+        for step in 1..=4 {
+            m.append(&json!({"step": step, "loss": 0.1 * step as f64})).unwrap();
+        }
+        m.append(&json!({"note": "no step"})).unwrap();
+        m.sync().unwrap();
+        drop(m);
+        let torn = fs::read_to_string(run.metrics_path()).unwrap() + "{\"step\":2,\"lo";
+        fs::write(run.metrics_path(), torn).unwrap();
+        assert_eq!(run.read_metrics().unwrap().len(), 5);
+        run.metrics(Some(2)).unwrap().append(&json!({"step": 3})).unwrap();
+        let all = run.read_metrics().unwrap();
+        let steps: Vec<_> = all.iter().map(|v| v["step"].as_u64()).collect();
+        assert_eq!(steps, [Some(1), Some(2), None, Some(3)]);
+        assert_eq!(all[1]["loss"], json!(0.2));
+        assert!(run.metrics(Some(9)).unwrap().append(&[1]).is_err());
+    }
+
+    /// A cut at any byte loses the line that was cut and no other.
+    #[test]
+    fn a_cut_anywhere_loses_one_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(dir.path()).unwrap();
+        let mut m = run.metrics(None).unwrap();
+        (0..3).for_each(|s| m.append(&json!({"step": s, "ü": "ü"})).unwrap());
+        let whole = fs::read(run.metrics_path()).unwrap();
+        for cut in 0..whole.len() {
+            fs::write(run.metrics_path(), &whole[..cut]).unwrap();
+            // A line that lacks only its newline is whole.
+            let n = whole[..cut].iter().filter(|b| **b == b'\n').count() + usize::from(whole[cut] == b'\n');
+            drop(run.metrics(Some(10)).unwrap());
+            assert_eq!(run.read_metrics().unwrap().len(), n, "{cut}");
+        }
+    }
+
+    #[test]
+    fn moments_are_those_of_the_calendar() {
+        // From `date -u -d @N`.
+        for (s, t) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_208_000, "2024-02-29T12:00:00Z"),
+            (4_107_542_399, "2100-02-28T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(s)), t);
+        }
+    }
+}

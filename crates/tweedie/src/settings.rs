@@ -1,0 +1,390 @@
+//! Layered settings: defaults < recipe < environment `TWEEDIE_*` < `--set` < flags.
+//!
+//! Layers are merged as TOML tables, so each may give only a part of a nested table; the rest keeps the value below it.
+//! Keys that the settings do not have are refused, with the nearest one that they do have.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use toml::de::{DeTable, DeValue};
+use toml::{Table, Value};
+
+use crate::error::{Error, Result};
+
+/// Prefix of environment variables that are settings.
+const ENV_PREFIX: &str = "TWEEDIE_";
+/// Variables with that prefix that say something else.
+pub const NOT_SETTINGS: [&str; 4] = ["TWEEDIE_CACHE", "TWEEDIE_CUDA_PATH", "TWEEDIE_REQUIRE_NVRTC", "TWEEDIE_SHARED"];
+
+/// Where a value was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In a recipe, by name and line.
+    Recipe(String, usize),
+    /// By an environment variable.
+    Env(String),
+    /// By `--set`.
+    Set,
+    /// By a flag of its own.
+    Flag(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Source::Recipe(name, line) => write!(f, "{name}:{line}"),
+            Source::Env(name) => write!(f, "environment {name}"),
+            Source::Set => write!(f, "--set"),
+            Source::Flag(name) => write!(f, "{name}"),
+        }
+    }
+}
+
+/// A setting that is not at its default, and who says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Dotted path, such as `train.batch`.
+    pub key: String,
+    /// The value, as TOML.
+    pub value: String,
+    /// What it would be otherwise, as TOML; empty where the default has none.
+    pub default: String,
+    /// The highest layer that gives it.
+    pub source: Source,
+}
+
+/// The layers above the defaults, lowest first.
+#[derive(Clone, Debug, Default)]
+pub struct Layers<'a> {
+    /// A recipe: its name in messages, and its text.
+    pub recipe: Option<(&'a str, &'a str)>,
+    /// Environment variables; those without the prefix are ignored. [`environment`] gives those of this process.
+    pub env: Vec<(String, String)>,
+    /// `key=value` of `--set`.
+    pub sets: &'a [String],
+    /// Flags of their own: the flag as typed, and the `key=value` it stands for.
+    pub flags: &'a [(String, String)],
+    /// Keys that the settings accept but their default does not show (an `Option` that is `None`), with all below them.
+    pub optional: &'a [&'a str],
+    /// Keys that the caller reads with [`Layers::value`] and the settings do not have, such as a preset's name.
+    pub directives: &'a [&'a str],
+}
+
+/// One value given by one layer.
+struct Assignment {
+    path: Vec<String>,
+    value: Value,
+    source: Source,
+    /// The value as the user wrote it.
+    text: String,
+}
+
+/// Settings from a recipe (its name in messages, its text), environment variables and `--set` arguments, and where each
+/// value that is not the default came from. [`Layers`] has more to offer.
+pub fn load<T: Default + Serialize + DeserializeOwned>(
+    recipe: Option<(&str, &str)>,
+    env: impl Iterator<Item = (String, String)>,
+    sets: &[String],
+) -> Result<(T, Vec<Origin>)> {
+    Layers { recipe, env: env.collect(), sets, ..Layers::default() }.load()
+}
+
+/// Settings as a TOML document.
+pub fn to_toml<T: Serialize>(settings: &T) -> Result<String> {
+    let wrong = |e: &dyn fmt::Display| Error::Input(format!("the settings have no TOML form: {e}"));
+    let text = toml::to_string(settings).map_err(|e| wrong(&e))?;
+    // Numbers beyond 2^63 can be written but not read.
+    text.parse::<Table>().map_err(|e| wrong(&e))?;
+    Ok(text)
+}
+
+/// The environment variables of this process that may be settings.
+pub fn environment() -> Vec<(String, String)> {
+    let text = |s: std::ffi::OsString| s.to_string_lossy().into_owned();
+    std::env::vars_os().map(|(k, v)| (text(k), text(v))).filter(|(k, _)| k.starts_with(ENV_PREFIX)).collect()
+}
+
+impl Layers<'_> {
+    /// The layers over the defaults.
+    pub fn load<T: Default + Serialize + DeserializeOwned>(&self) -> Result<(T, Vec<Origin>)> {
+        self.load_over(&T::default())
+    }
+
+    /// The layers over given settings, such as those of a preset.
+    pub fn load_over<T: Serialize + DeserializeOwned>(&self, base: &T) -> Result<(T, Vec<Origin>)> {
+        let base = table_of(base)?;
+        let mut given = self.assignments(&base)?;
+        for a in &given {
+            self.check_key(a, &base)?;
+        }
+        given.retain(|a| !covers(self.directives, &a.path));
+        let mut merged = base.clone();
+        for a in &given {
+            put(&mut merged, &a.path, a.value.clone());
+        }
+        let settings: T = merged.try_into().map_err(|e: toml::de::Error| blame::<T>(&base, &given, e))?;
+        let origins = origins(&base, &table_of(&settings)?, &given);
+        Ok((settings, origins))
+    }
+
+    /// The value of one key as text, from the highest layer that gives it.
+    pub fn value(&self, key: &str) -> Result<Option<String>> {
+        let path: Vec<&str> = key.split('.').collect();
+        let given = self.assignments(&Table::new())?;
+        Ok(given.into_iter().rev().find(|a| a.path == path).map(|a| match a.value {
+            Value::String(s) => s,
+            v => v.to_string(),
+        }))
+    }
+
+    /// Everything given, lowest layer first.
+    fn assignments(&self, base: &Table) -> Result<Vec<Assignment>> {
+        let mut all = Vec::new();
+        if let Some((name, text)) = self.recipe {
+            recipe_assignments(name, text, &mut all)?;
+        }
+        let mut env: Vec<_> = self.env.iter().filter(|(k, _)| !NOT_SETTINGS.contains(&k.as_str())).collect();
+        env.sort(); // one order on every machine, for messages
+        for (name, text) in env {
+            if let Some(path) = name.strip_prefix(ENV_PREFIX) {
+                let path = path.to_lowercase().split("__").map(String::from).collect();
+                assign(path, text, Source::Env(name.clone()), base, &mut all);
+            }
+        }
+        let sets = self.sets.iter().map(|s| (Source::Set, s));
+        for (source, s) in sets.chain(self.flags.iter().map(|(flag, s)| (Source::Flag(flag.clone()), s))) {
+            let Some((key, text)) = s.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
+                return Err(Error::Input(format!("{source} {s}: expected key=value, such as --set train.batch=64")));
+            };
+            let path = key.trim().split('.').map(|part| part.trim().to_string()).collect();
+            assign(path, text.trim(), source, base, &mut all);
+        }
+        Ok(all)
+    }
+
+    /// Refuse keys that the settings do not have.
+    fn check_key(&self, a: &Assignment, base: &Table) -> Result<()> {
+        let key = a.path.join(".");
+        match get(base, &a.path) {
+            Some(Value::Table(t)) if !a.value.is_table() => {
+                let names: Vec<&str> = t.keys().map(|k| k.as_str()).collect();
+                return Err(Error::Input(format!(
+                    "{}: '{key}' is a table, not a value; its keys are {}",
+                    a.source,
+                    names.join(", ")
+                )));
+            }
+            Some(_) => return Ok(()),
+            None if covers(self.optional, &a.path) || covers(self.directives, &a.path) => return Ok(()),
+            None => {}
+        }
+        let mut known = Vec::new();
+        leaves(base, &mut Vec::new(), &mut |path, _| known.push(path.join(".")));
+        known.extend(self.optional.iter().chain(self.directives).map(|k| k.to_string()));
+        let help = match nearest(&key, &known) {
+            Some(k) if matches!(a.source, Source::Env(_)) => {
+                format!("did you mean {ENV_PREFIX}{}?", k.to_uppercase().replace('.', "__"))
+            }
+            Some(k) => format!("did you mean '{k}'?"),
+            None => {
+                // Nothing is close: show the siblings.
+                let parent = a.path.split_last().and_then(|(_, p)| get(base, p)?.as_table()).unwrap_or(base);
+                let names: Vec<&str> = parent.keys().map(|k| k.as_str()).collect();
+                format!("known keys here: {}", names.join(", "))
+            }
+        };
+        Err(Error::Input(format!("{}: unknown key '{key}'; {help}", a.source)))
+    }
+}
+
+/// Settings as a table, by way of text so that an f32 of 0.1 reads 0.1.
+fn table_of<T: Serialize>(settings: &T) -> Result<Table> {
+    to_toml(settings)?.parse().map_err(|e| Error::Input(format!("the settings have no TOML form: {e}")))
+}
+
+/// Whether `path` is one of `keys` or below one.
+fn covers(keys: &[&str], path: &[String]) -> bool {
+    keys.iter().any(|k| k.split('.').count() <= path.len() && k.split('.').zip(path).all(|(a, b)| a == b))
+}
+
+fn get<'a>(table: &'a Table, path: &[String]) -> Option<&'a Value> {
+    let (first, rest) = path.split_first()?;
+    let value = table.get(first)?;
+    if rest.is_empty() { Some(value) } else { get(value.as_table()?, rest) }
+}
+
+/// Set one value, merging tables.
+fn put(table: &mut Table, path: &[String], value: Value) {
+    match path {
+        [] => {}
+        [last] => match (table.get_mut(last), value) {
+            (Some(Value::Table(old)), Value::Table(new)) => {
+                new.into_iter().for_each(|(k, v)| put(old, &[k], v));
+            }
+            (_, value) => {
+                table.insert(last.clone(), value);
+            }
+        },
+        [first, rest @ ..] => {
+            let below = table.entry(first.clone()).or_insert_with(|| Value::Table(Table::new()));
+            if !below.is_table() {
+                *below = Value::Table(Table::new());
+            }
+            if let Value::Table(t) = below {
+                put(t, rest, value);
+            }
+        }
+    }
+}
+
+/// Call `f` for everything that is not a table (empty tables included).
+fn leaves<'a>(table: &'a Table, path: &mut Vec<String>, f: &mut impl FnMut(&[String], &'a Value)) {
+    for (k, v) in table {
+        path.push(k.clone());
+        match v {
+            Value::Table(t) if !t.is_empty() => leaves(t, path, f),
+            _ => f(path, v),
+        }
+        path.pop();
+    }
+}
+
+/// One value written as text, or the fields of an inline table.
+fn assign(path: Vec<String>, text: &str, source: Source, base: &Table, out: &mut Vec<Assignment>) {
+    let value = parse_value(text, get(base, &path));
+    match &value {
+        Value::Table(t) if !t.is_empty() => leaves(t, &mut path.clone(), &mut |p, v| {
+            out.push(Assignment { path: p.to_vec(), value: v.clone(), source: source.clone(), text: v.to_string() })
+        }),
+        _ => out.push(Assignment { path, value, source, text: text.to_string() }),
+    }
+}
+
+/// A TOML value, or else the text itself. Where the setting is text, only quotes make it anything but verbatim, so that
+/// a folder may be called 2024; where it is a number, Rust's forms (`.5`) are understood too.
+fn parse_value(text: &str, default: Option<&Value>) -> Value {
+    let parsed = format!("x = {text}").parse::<Table>().ok().filter(|t| t.len() == 1).and_then(|mut t| t.remove("x"));
+    match (default, parsed) {
+        (Some(Value::String(_)), Some(v)) if !v.is_str() => Value::String(text.into()),
+        (_, Some(v)) => v,
+        (Some(Value::Float(_)), None) => text.parse().map_or_else(|_| Value::String(text.into()), Value::Float),
+        (_, None) => Value::String(text.into()),
+    }
+}
+
+/// Every value of a recipe with its line.
+fn recipe_assignments(name: &str, text: &str, out: &mut Vec<Assignment>) -> Result<()> {
+    let line_of = |at: usize| text.as_bytes().iter().take(at).filter(|b| **b == b'\n').count() + 1;
+    let syntax = |e: toml::de::Error| {
+        let (line, quoted) = match e.span() {
+            Some(span) => {
+                let line = line_of(span.start);
+                (line, text.lines().nth(line - 1).unwrap_or_default().trim())
+            }
+            None => (1, ""),
+        };
+        Error::Input(format!("{name}:{line}: this is not TOML: {}: {quoted}", e.message()))
+    };
+    let spans = DeTable::parse(text).map_err(syntax)?;
+    let values: Table = text.parse().map_err(syntax)?;
+    let mut lines = BTreeMap::new();
+    spanned_leaves(spans.get_ref(), &mut Vec::new(), &mut |path, at| {
+        lines.insert(path.to_vec(), line_of(at));
+    });
+    let start = out.len();
+    leaves(&values, &mut Vec::new(), &mut |path, value| {
+        let source = Source::Recipe(name.into(), lines.get(path).copied().unwrap_or(1));
+        out.push(Assignment { path: path.to_vec(), value: value.clone(), source, text: value.to_string() });
+    });
+    // The first fault to be reported is the first in the file.
+    out[start..].sort_by_key(|a| lines.get(&a.path).copied());
+    Ok(())
+}
+
+fn spanned_leaves(table: &DeTable, path: &mut Vec<String>, f: &mut impl FnMut(&[String], usize)) {
+    for (k, v) in table.iter() {
+        path.push(k.get_ref().to_string());
+        match v.get_ref() {
+            DeValue::Table(t) if !t.is_empty() => spanned_leaves(t, path, f),
+            _ => f(path, k.span().start),
+        }
+        path.pop();
+    }
+}
+
+/// The assignment that made the settings unreadable: the one that does so alone.
+fn blame<T: DeserializeOwned>(base: &Table, given: &[Assignment], whole: toml::de::Error) -> Error {
+    for a in given {
+        let mut alone = base.clone();
+        put(&mut alone, &a.path, a.value.clone());
+        let Err(e) = alone.try_into::<T>() else { continue };
+        let expected = match get(base, &a.path) {
+            Some(Value::Integer(_)) if a.value.is_integer() => e.message().to_string(), // the type is right, not the value
+            Some(Value::Integer(_)) if a.text.parse::<u128>().is_ok() => {
+                format!("whole numbers of TOML end at {}", i64::MAX)
+            }
+            Some(Value::Integer(_)) => "expected a whole number".into(),
+            Some(Value::Float(_)) => "expected a number".into(),
+            Some(Value::Boolean(_)) => "expected true or false".into(),
+            Some(Value::Array(_)) if !a.value.is_array() => "expected a list".into(),
+            Some(Value::Table(_)) => "expected a table".into(),
+            Some(Value::String(_)) if !a.value.is_str() => "expected text".into(),
+            _ => e.message().to_string(), // the variants of an enum
+        };
+        return Error::Input(format!("{}: {} = {}: {expected}", a.source, a.path.join("."), a.text));
+    }
+    Error::Input(whole.to_string().trim().replace('\n', " "))
+}
+
+/// What differs from the base, by key, and the last layer that gave it.
+fn origins(base: &Table, now: &Table, given: &[Assignment]) -> Vec<Origin> {
+    let mut all = Vec::new();
+    leaves(now, &mut Vec::new(), &mut |path, value| {
+        let default = get(base, path);
+        // A list or inline table is given as a whole, or by something below it.
+        let by = given.iter().rev().find(|a| a.path.starts_with(path) || path.starts_with(&a.path));
+        if let (Some(a), true) = (by, default != Some(value)) {
+            let default = default.map(|d| d.to_string()).unwrap_or_default();
+            all.push(Origin { key: path.join("."), value: value.to_string(), default, source: a.source.clone() });
+        }
+    });
+    all
+}
+
+/// The known key that was probably meant.
+fn nearest<'a>(key: &str, known: &'a [String]) -> Option<&'a str> {
+    let last = |k: &'a str| k.rsplit('.').next().unwrap_or(k);
+    let key_last = key.rsplit('.').next().unwrap_or(key);
+    let distance = |k: &'a str| {
+        // A right name in the wrong or no table is one step away.
+        edit_distance(key, k).min(edit_distance(key_last, last(k)) + 1)
+    };
+    let (d, best) = known.iter().map(|k| (distance(k), k.as_str())).min()?;
+    (d <= 1 + key.chars().count() / 4).then_some(best)
+}
+
+/// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            rows[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let same = usize::from(a[i - 1] != b[j - 1]);
+                let mut d = (rows[i - 1][j] + 1).min(rows[i][j - 1] + 1).min(rows[i - 1][j - 1] + same);
+                if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                    d = d.min(rows[i - 2][j - 2] + 1);
+                }
+                d
+            };
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests;
