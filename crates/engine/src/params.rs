@@ -124,6 +124,18 @@ impl Params {
         flat.view(s.start, &s.shape)
     }
 
+    /// A flat buffer (moments, average, …) put together from the values of each parameter.
+    pub fn flatten(&self, mut part: impl FnMut(&str, &[usize]) -> Result<Vec<f32>>) -> Result<Vec<f32>> {
+        let mut flat = vec![0.0; self.flat_len()];
+        for s in &self.specs {
+            let v = part(&s.name, &s.shape)?;
+            let n: usize = s.shape.iter().product();
+            ensure!(v.len() == n, "parameter", "{} {:?} needs {n} values, {} were given", s.name, s.shape, v.len());
+            flat[s.start..s.start + n].copy_from_slice(&v);
+        }
+        Ok(flat)
+    }
+
     /// A parameter's value.
     pub fn value(&self, id: ParamId) -> Tensor {
         self.part(&self.values, id)

@@ -13,6 +13,7 @@ pub mod interrupt;
 pub mod loss;
 pub mod metrics;
 pub mod model;
+pub mod run;
 pub mod run_dir;
 pub mod sample;
 pub mod schedule;

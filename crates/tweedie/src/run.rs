@@ -1,0 +1,202 @@
+//! A run on disk: what a trainer writes into its folder, and how a model comes back from there.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use tweedie_engine::{Device, Params};
+
+use crate::checkpoint::{self, Part, Snapshot, State};
+use crate::config::{Config, Precision};
+use crate::error::{Error, Result};
+use crate::model::{Model, Sizes};
+use crate::run_dir::RunDir;
+use crate::schedule::Schedule;
+use crate::settings;
+use crate::tensors::NamedTensor;
+use crate::train::{Trained, Trainer, compute_type};
+
+/// Which weights of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weights {
+    /// The averaged ones, if they were kept.
+    Ema,
+    /// The trained ones.
+    Raw,
+}
+
+/// Name of the optimizer's counters in `state.json`.
+const OPTIMIZER_STATE: &str = "optimizer";
+
+fn named(params: &Params, prefix: &str, flat: Option<&tweedie_engine::Tensor>) -> Result<Vec<NamedTensor<'static>>> {
+    let mut all = Vec::new();
+    for (name, shape, id) in params.iter() {
+        let t = flat.map_or_else(|| params.value(id), |f| params.part(f, id));
+        all.push(NamedTensor::new(format!("{prefix}{name}"), shape, t.to_vec()?));
+    }
+    Ok(all)
+}
+
+/// Everything needed to go on bit for bit.
+pub fn snapshot(t: &Trainer) -> Result<Snapshot<'static>> {
+    let params = &t.trained.model.params;
+    let mut optimizer = Vec::new();
+    let (mut ema, mut extra) = (None, serde_json::Map::new());
+    for (name, flat) in t.optimizer().buffers() {
+        match name {
+            "ema" => ema = Some(named(params, "", Some(flat))?),
+            "state" => {
+                extra.insert(OPTIMIZER_STATE.into(), serde_json::json!(flat.to_vec()?));
+            }
+            _ => optimizer.extend(named(params, &format!("{name}."), Some(flat))?),
+        }
+    }
+    let stats = t.optimizer().stats()?;
+    let batches = (t.total_steps() / t.config.train.epochs).max(1);
+    let state = State {
+        step: t.step() as u64,
+        epoch: (t.step() / batches) as u64,
+        batch: (t.step() % batches) as u64,
+        seed: t.config.seed,
+        best: Some(t.best()),
+        classes: t.trained.class_names.clone(),
+        skipped: stats.skipped as u64,
+        extra,
+    };
+    Ok(Snapshot { state, model: named(params, "", None)?, ema, optimizer })
+}
+
+/// Tensors by name, each to be taken once.
+struct Named<'a> {
+    file: &'a Path,
+    by_name: HashMap<String, NamedTensor<'static>>,
+}
+
+impl<'a> Named<'a> {
+    fn new(file: &'a Path, all: Vec<NamedTensor<'static>>) -> Named<'a> {
+        Named { file, by_name: all.into_iter().map(|t| (t.name.clone(), t)).collect() }
+    }
+
+    fn take(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        let file = self.file.display();
+        let t = self.by_name.remove(name).ok_or_else(|| {
+            Error::Input(format!("{file}: there is no tensor {name}; the checkpoint belongs to another model"))
+        })?;
+        if t.shape != shape {
+            return Err(Error::Input(format!("{file}: {name} is {:?}, the model has {shape:?}", t.shape)));
+        }
+        Ok(t.data.into_owned())
+    }
+}
+
+fn set_weights(params: &mut Params, mut from: Named) -> Result<()> {
+    let all: Vec<_> = params.iter().map(|(n, s, id)| (n.to_string(), s.to_vec(), id)).collect();
+    for (name, shape, id) in all {
+        let v = from.take(&name, &shape)?;
+        params.set(id, &v)?;
+    }
+    match from.by_name.keys().next() {
+        Some(extra) => Err(Error::Input(format!("{}: {extra} is not part of the model", from.file.display()))),
+        None => Ok(()),
+    }
+}
+
+/// Put a trainer where the checkpoint at `path` left off.
+pub fn restore(t: &mut Trainer, path: &Path) -> Result<()> {
+    let s = checkpoint::load(path)?;
+    if s.state.classes != t.trained.class_names {
+        return Err(Error::Input(format!("{}: its classes are not those of the data", path.display())));
+    }
+    set_weights(&mut t.trained.model.params, Named::new(path, s.model))?;
+    let mut optimizer = Named::new(path, s.optimizer);
+    let mut ema = s.ema.map(|e| Named::new(path, e));
+    let names: Vec<&'static str> = t.optimizer().buffers().iter().map(|b| b.0).collect();
+    for name in names {
+        let mut take = |n: &str, shape: &[usize]| match name {
+            "ema" => match &mut ema {
+                Some(e) => e.take(n, shape),
+                None => Err(Error::Input(format!("{}: it holds no averaged weights", path.display()))),
+            },
+            _ => optimizer.take(&format!("{name}.{n}"), shape),
+        };
+        let values = match name {
+            "state" => {
+                let v = s.state.extra.get(OPTIMIZER_STATE).cloned().unwrap_or_default();
+                serde_json::from_value(v)
+                    .map_err(|e| Error::Input(format!("{}: optimizer counters: {e}", path.display())))?
+            }
+            _ => {
+                let mut failed = None;
+                let flat = t.trained.model.params.flatten(|n, shape| {
+                    take(n, shape).or_else(|e| {
+                        failed.get_or_insert(e);
+                        Ok(vec![0.0; shape.iter().product()])
+                    })
+                })?;
+                if let Some(e) = failed {
+                    return Err(e);
+                }
+                flat
+            }
+        };
+        t.optimizer_mut().restore(name, values)?;
+    }
+    t.set_position(s.state.step as usize, s.state.best.unwrap_or(0.0));
+    Ok(())
+}
+
+/// A model that was trained before, with its settings.
+pub struct Loaded {
+    /// Network, schedule and class names.
+    pub trained: Trained,
+    /// Settings of its run.
+    pub config: Config,
+    /// The checkpoint it came from.
+    pub checkpoint: PathBuf,
+    /// Optimizer steps behind it.
+    pub step: u64,
+    /// Things worth saying.
+    pub notes: Vec<String>,
+}
+
+/// Load a model from a run folder (its best checkpoint, else the newest intact one) or from one checkpoint folder.
+pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision) -> Result<Loaded> {
+    let is_checkpoint = path.join("state.json").exists();
+    let run = match is_checkpoint {
+        // …/checkpoints/step-…: the run is two levels up.
+        true => path.parent().and_then(Path::parent).map(Path::to_path_buf).unwrap_or_default(),
+        false => path.to_path_buf(),
+    };
+    let dir = RunDir::open(&run)?;
+    let text = dir.read_config()?;
+    let name = dir.config_path().display().to_string();
+    let (config, _): (Config, _) = settings::load(Some((&name, &text)), std::iter::empty(), &[])?;
+    let mut notes = Vec::new();
+    let checkpoint = match is_checkpoint {
+        true => path.to_path_buf(),
+        false => match checkpoint::best(&dir.checkpoints())? {
+            Some(best) => best,
+            None => {
+                let latest = checkpoint::latest(&dir.checkpoints())?;
+                notes = latest.notes;
+                latest.path.ok_or_else(|| Error::Input(format!("{}: it holds no intact checkpoint", run.display())))?
+            }
+        },
+    };
+    let state = checkpoint::load_state(&checkpoint)?;
+    let dtype = compute_type(precision, device)?;
+    let sizes = Sizes { vocab: config.model.classes, tokens: 1 };
+    let mut model = Model::new(&config.model, sizes, device, dtype, config.seed)?;
+    let averaged = match weights {
+        Weights::Ema => checkpoint::load_part(&checkpoint, Part::Ema)?,
+        Weights::Raw => None,
+    };
+    let tensors = match averaged {
+        Some(t) => t,
+        None => checkpoint::load_part(&checkpoint, Part::Model)?
+            .ok_or_else(|| Error::Input(format!("{}: it holds no weights", checkpoint.display())))?,
+    };
+    set_weights(&mut model.params, Named::new(&checkpoint, tensors))?;
+    let schedule = Schedule::new(config.process.schedule, config.process.steps, config.model.classes)?;
+    let trained = Trained { model, schedule, lambda: config.process.lambda, class_names: state.classes };
+    Ok(Loaded { trained, config, checkpoint, step: state.step, notes })
+}
