@@ -17,6 +17,8 @@ enum Kind {
     Input = 1,
     /// Ours.
     Ours = 2,
+    /// Stopped by Ctrl-C; what was to say has been said.
+    Interrupted = 130,
 }
 
 /// An error with its causes and the command that helps.
@@ -39,6 +41,11 @@ impl Failure {
         Failure { kind: Kind::Ours, ..Failure::input(what) }
     }
 
+    /// Stopped by Ctrl-C, after everything was saved.
+    pub fn interrupted() -> Failure {
+        Failure { kind: Kind::Interrupted, ..Failure::input("interrupted") }
+    }
+
     /// Add the next cause.
     pub fn cause(mut self, why: impl Into<String>) -> Failure {
         self.causes.push(why.into());
@@ -53,7 +60,7 @@ impl Failure {
 
     /// Print it and give the exit code.
     pub fn show(&self) -> ExitCode {
-        if self.kind != Kind::Silent {
+        if !matches!(self.kind, Kind::Silent | Kind::Interrupted) {
             // Nobody is left to tell when stderr is closed.
             let _ = writeln!(io::stderr(), "{self}");
         }
@@ -87,6 +94,32 @@ impl From<Error> for Failure {
                 Failure::ours(e.to_string()).hint("tweedie selftest --device cuda")
             }
         }
+    }
+}
+
+impl From<tweedie::Error> for Failure {
+    fn from(e: tweedie::Error) -> Failure {
+        use tweedie::data::DataError;
+        match e {
+            tweedie::Error::Engine(e) => e.into(),
+            tweedie::Error::Data(e @ DataError::Missing { .. }) => {
+                Failure::input(e.to_string()).hint("tweedie data inspect PATH")
+            }
+            tweedie::Error::Data(e) => Failure::input(e.to_string()),
+            e => Failure::input(e.to_string()),
+        }
+    }
+}
+
+impl From<tweedie::data::DataError> for Failure {
+    fn from(e: tweedie::data::DataError) -> Failure {
+        tweedie::Error::from(e).into()
+    }
+}
+
+impl From<crate::figures::Error> for Failure {
+    fn from(e: crate::figures::Error) -> Failure {
+        Failure::input(e.to_string())
     }
 }
 

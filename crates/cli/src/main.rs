@@ -2,13 +2,15 @@
 
 mod commands;
 mod failure;
+mod figures;
+mod recipe;
 mod report;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
-use commands::{bench_ops, devices, selftest};
+use commands::{bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, selftest, train};
 use failure::{Failure, Result};
 
 /// Train, sample, measure and show Tweedie Discrete Diffusion models.
@@ -24,6 +26,25 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Train TDD and its masked twin on embedded digits, compare them and draw the figures
+    Quickstart(quickstart::Args),
+    /// Train a model by a recipe
+    Train(train::Args),
+    /// Measure a trained model: top-1/5, calibration, sampling steps and guidance
+    Eval(eval::Args),
+    /// Say what is on images
+    Classify(classify::Args),
+    /// Look at data
+    #[command(subcommand)]
+    Data(Data),
+    /// Look at settings
+    #[command(subcommand)]
+    Config(Settings),
+    /// Print completions for a shell
+    Completions {
+        /// bash, zsh, fish, elvish or powershell
+        shell: clap_complete::Shell,
+    },
     /// Show what was found to compute on, what was not, and why
     Devices(devices::Args),
     /// Check every op on a device: a GPU against the CPU, the CPU against finite differences
@@ -31,6 +52,18 @@ enum Command {
     /// Measure speed
     #[command(subcommand)]
     Bench(Bench),
+}
+
+#[derive(Subcommand)]
+enum Data {
+    /// What would be trained on: format, splits, classes
+    Inspect(data_inspect::Args),
+}
+
+#[derive(Subcommand)]
+enum Settings {
+    /// A recipe with everything resolved
+    Show(config_show::Args),
 }
 
 #[derive(Subcommand)]
@@ -44,6 +77,17 @@ fn run(cli: Cli) -> Result<()> {
         tweedie_engine::cpu::set_threads(n.get())?;
     }
     match cli.command {
+        Command::Quickstart(args) => quickstart::run(&args),
+        Command::Train(args) => train::run(&args),
+        Command::Eval(args) => eval::run(&args),
+        Command::Classify(args) => classify::run(&args),
+        Command::Data(Data::Inspect(args)) => data_inspect::run(&args),
+        Command::Config(Settings::Show(args)) => config_show::run(&args),
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "tweedie", &mut text);
+            report::print(&String::from_utf8_lossy(&text))
+        }
         Command::Devices(args) => devices::run(&args),
         Command::Selftest(args) => selftest::run(&args),
         Command::Bench(Bench::Ops(args)) => bench_ops::run(&args),

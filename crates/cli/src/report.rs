@@ -110,6 +110,16 @@ pub fn threads(n: usize) -> String {
     format!("{n} {}", if n == 1 { "thread" } else { "threads" })
 }
 
+/// Seconds as "42 s", "3 min 05 s", "2 h 10 min".
+pub fn duration(seconds: f64) -> String {
+    let s = seconds.max(0.0).round() as u64;
+    match (s / 3600, s / 60 % 60, s % 60) {
+        (0, 0, s) => format!("{s} s"),
+        (0, m, s) => format!("{m} min {s:02} s"),
+        (h, m, _) => format!("{h} h {m:02} min"),
+    }
+}
+
 /// Bytes in GiB or MiB.
 pub fn bytes(n: usize) -> String {
     let gib = n as f64 / (1_u64 << 30) as f64;
@@ -119,6 +129,11 @@ pub fn bytes(n: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_read_well() {
+        assert_eq!([42.4, 185.0, 7800.0].map(duration), ["42 s", "3 min 05 s", "2 h 10 min"]);
+    }
 
     #[test]
     fn tables_are_aligned_markdown() {

@@ -6,6 +6,7 @@ use crate::augment::AugmentConfig;
 use crate::error::{Error, Result};
 use crate::model::{DenoiserConfig, Gelu, Pool, VitConfig};
 use crate::schedule::ScheduleKind;
+use crate::settings::Layers;
 
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -376,7 +377,17 @@ impl Default for SampleConfig {
     }
 }
 
+/// Keys that the defaults do not show: what goes with a kind of crop.
+pub const OPTIONAL: [&str; 4] =
+    ["augment.crop.scale", "augment.crop.ratio", "augment.crop.pad", "augment.crop.padding"];
+
 impl Config {
+    /// Read the resolved settings of a run, changed by `sets`.
+    pub fn of_run(name: &str, text: &str, sets: &[String]) -> Result<Config> {
+        let layers = Layers { recipe: Some((name, text)), sets, optional: &OPTIONAL, ..Layers::default() };
+        Ok(layers.load::<Config>()?.0)
+    }
+
     /// Refuse values that make no sense, naming the field.
     pub fn check(&self) -> Result<()> {
         let wrong = |what: String| Err(Error::Input(what));

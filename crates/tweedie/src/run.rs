@@ -11,7 +11,6 @@ use crate::error::{Error, Result};
 use crate::model::{Model, Sizes};
 use crate::run_dir::RunDir;
 use crate::schedule::Schedule;
-use crate::settings;
 use crate::tensors::NamedTensor;
 use crate::train::{Trained, Trainer, compute_type};
 
@@ -169,7 +168,7 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
     let dir = RunDir::open(&run)?;
     let text = dir.read_config()?;
     let name = dir.config_path().display().to_string();
-    let (config, _): (Config, _) = settings::load(Some((&name, &text)), std::iter::empty(), &[])?;
+    let config = Config::of_run(&name, &text, &[])?;
     let mut notes = Vec::new();
     let checkpoint = match is_checkpoint {
         true => path.to_path_buf(),

@@ -196,6 +196,17 @@ impl Trainer {
         (self.step, self.best) = (step, best);
     }
 
+    /// Look at the model with its averaged weights (the raw ones if none are kept).
+    pub fn averaged<R>(&mut self, f: impl FnOnce(&Trained, &Config) -> Result<R>) -> Result<R> {
+        if self.opt.ema().is_none() {
+            return f(&self.trained, &self.config);
+        }
+        self.opt.swap_ema(&mut self.trained.model.params)?;
+        let result = f(&self.trained, &self.config);
+        self.opt.swap_ema(&mut self.trained.model.params)?;
+        result
+    }
+
     /// Learning rate of the present step.
     pub fn lr(&self) -> f32 {
         let t = &self.config.train;
@@ -390,17 +401,12 @@ impl Trainer {
     fn evaluate_now(&mut self, each: &mut impl FnMut(&Event)) -> Result<bool> {
         let source = self.dataset.val()?.clone();
         let limit = self.config.train.eval_images;
-        let score = |t: &Trained, c: &Config| {
-            evaluate(t, &source, c, &c.sample, limit, |_| {}).map(|m| m.report())
-        };
+        let score = |t: &Trained, c: &Config| evaluate(t, &source, c, &c.sample, limit, |_| {}).map(|m| m.report());
         let raw = score(&self.trained, &self.config)?;
-        let mut ema = None;
-        if self.opt.ema().is_some() {
-            self.opt.swap_ema(&mut self.trained.model.params)?;
-            let scored = score(&self.trained, &self.config);
-            self.opt.swap_ema(&mut self.trained.model.params)?;
-            ema = Some(scored?);
-        }
+        let ema = match self.opt.ema() {
+            Some(_) => Some(self.averaged(score)?),
+            None => None,
+        };
         let better = ema.as_ref().filter(|e| e.top1 >= raw.top1).unwrap_or(&raw);
         let (top1, nll) = (better.top1, better.nll);
         let is_best = top1 > self.best;

@@ -1,5 +1,11 @@
 //! One file per command.
 
 pub mod bench_ops;
+pub mod classify;
+pub mod config_show;
+pub mod data_inspect;
 pub mod devices;
+pub mod eval;
+pub mod quickstart;
 pub mod selftest;
+pub mod train;

@@ -1,0 +1,98 @@
+//! `tweedie classify`: what is on these images?
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use tweedie::augment::{Address, Transform};
+use tweedie::config::{Precision, SampleConfig};
+use tweedie::data::Image;
+use tweedie::run::{self, Weights};
+use tweedie::sample::{classify, softmax};
+use tweedie_engine::Tensor;
+
+use super::train::note;
+use crate::failure::{Failure, Result};
+use crate::report;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Run folder, or one checkpoint in it
+    run: PathBuf,
+    /// Images (JPEG, PNG, WebP)
+    #[arg(required = true, value_name = "IMG")]
+    images: Vec<PathBuf>,
+    /// Classes to show
+    #[arg(long, default_value_t = 5, value_name = "K")]
+    top: usize,
+    /// Sampling steps
+    #[arg(long, value_name = "S")]
+    steps: Option<usize>,
+    /// Guidance weight
+    #[arg(long, value_name = "W")]
+    guidance: Option<f32>,
+    /// Majority over this many draws
+    #[arg(long, value_name = "N")]
+    votes: Option<usize>,
+    /// Seed of the sampling noise
+    #[arg(long)]
+    seed: Option<u64>,
+    /// auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto", value_name = "D")]
+    device: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    image: String,
+    /// Most likely first.
+    classes: Vec<(String, f64)>,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let choice = report::open_device(&args.device)?;
+    let loaded = run::load(&args.run, Weights::Ema, &choice.device, Precision::Auto)?;
+    let e = &loaded.config.model.encoder;
+    let transform = Transform::eval(&loaded.config.augment, e.image, e.channels)?;
+    let mut base = loaded.config.sample.clone();
+    base.steps = args.steps.unwrap_or(base.steps).max(1);
+    base.guidance = args.guidance.unwrap_or(base.guidance);
+    base.votes = args.votes.unwrap_or(base.votes).max(1);
+    base.seed = args.seed.unwrap_or(base.seed);
+    let sample = SampleConfig { ..base };
+    let (mut answers, mut unreadable) = (Vec::new(), 0);
+    for (i, path) in args.images.iter().enumerate() {
+        let image = std::fs::read(path).map_err(|e| e.to_string()).and_then(|b| Image::decode(&b).map_err(|e| e.to_string()));
+        let image = match image {
+            Ok(image) => image,
+            Err(why) => {
+                note(&format!("{}: {why}; skipped", path.display()));
+                unreadable += 1;
+                continue;
+            }
+        };
+        let mut values = vec![0.0; transform.values()];
+        transform.apply(image, Address { seed: 0, epoch: 0, example: i as u32 }, &mut values);
+        let images = Tensor::from_f32(&choice.device, &[1, e.channels, e.image, e.image], values)?;
+        let t = &loaded.trained;
+        let logits = classify(&t.model, &images, &[i as u32], &t.schedule, t.lambda, &sample, |_| {})?;
+        let mut ranked: Vec<(String, f64)> = t.class_names.iter().cloned().zip(softmax(&logits)).collect();
+        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+        ranked.truncate(args.top.max(1));
+        answers.push(Answer { image: path.display().to_string(), classes: ranked });
+    }
+    if args.json {
+        report::print_json(&answers)?;
+    } else {
+        for a in &answers {
+            let list: Vec<String> = a.classes.iter().map(|(n, p)| format!("{n} {:.1} %", 100.0 * p)).collect();
+            report::print(&format!("{}: {}\n", a.image, list.join(", ")))?;
+        }
+    }
+    match unreadable {
+        0 => Ok(()),
+        n => Err(Failure::input(format!("{n} of {} images could not be read", args.images.len()))),
+    }
+}

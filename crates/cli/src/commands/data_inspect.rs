@@ -1,0 +1,98 @@
+//! `tweedie data inspect`: what would be trained on.
+
+use serde::Serialize;
+use tweedie::config::{Config, DataConfig};
+use tweedie::data::Source;
+
+use super::train::open_data;
+use crate::failure::Result;
+use crate::report::{self, Align, Table};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Folder or file, or embedded:digits
+    path: String,
+    /// A file with one class name per line
+    #[arg(long, value_name = "FILE")]
+    classes: Option<String>,
+    /// Try to read every image and report those that cannot be
+    #[arg(long)]
+    all: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Split {
+    name: &'static str,
+    images: usize,
+    per_class: Vec<usize>,
+    first_size: Option<[usize; 3]>,
+    unreadable: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Found {
+    name: String,
+    format: String,
+    classes: Vec<String>,
+    channels: usize,
+    evaluation: String,
+    splits: Vec<Split>,
+    notes: Vec<String>,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let data = DataConfig {
+        path: args.path.clone(),
+        classes: args.classes.clone().unwrap_or_default(),
+        ..DataConfig::default()
+    };
+    let d = open_data(&Config { data, ..Config::default() })?;
+    let split = |name: &'static str, s: &Option<Source>| {
+        s.as_ref().map(|s| {
+            let first = s.get(0).ok().map(|i| [i.image.width, i.image.height, i.image.channels]);
+            let check = if args.all { s.len() } else { 0 };
+            let unreadable = (0..check).filter_map(|i| s.get(i).err()).map(|e| e.to_string()).collect();
+            Split { name, images: s.len(), per_class: d.class_counts(s), first_size: first, unreadable }
+        })
+    };
+    let splits = [split("train", &d.train), split("evaluation", &d.val)].into_iter().flatten().collect();
+    let found = Found {
+        name: d.name.clone(),
+        format: d.format.to_string(),
+        classes: d.class_names.clone(),
+        channels: d.channels,
+        evaluation: d.val_origin.clone(),
+        splits,
+        notes: d.notes.clone(),
+    };
+    if args.json { report::print_json(&found) } else { report::print(&text(&found, args.all)) }
+}
+
+fn text(f: &Found, all: bool) -> String {
+    let mut table = Table::new(&[("class", Align::Left), ("train", Align::Right), ("evaluation", Align::Right)]);
+    const SHOWN: usize = 20;
+    let of = |name: &str, c: usize| {
+        f.splits.iter().find(|s| s.name == name).map_or("–".to_string(), |s| s.per_class[c].to_string())
+    };
+    for (c, name) in f.classes.iter().enumerate().take(SHOWN) {
+        table.row(vec![name.clone(), of("train", c), of("evaluation", c)]);
+    }
+    let mut out = format!("{} ({}), {} classes, {} channels; evaluation: {}\n", f.name, f.format, f.classes.len(), f.channels, f.evaluation);
+    for s in &f.splits {
+        let size = s.first_size.map_or("the first is unreadable".into(), |[w, h, _]| format!("the first is {w}×{h}"));
+        out += &format!("{}: {} images, {size}\n", s.name, s.images);
+        s.unreadable.iter().for_each(|u| out += &format!("  {u}\n"));
+        if all {
+            out += &format!("  {} unreadable\n", s.unreadable.len());
+        }
+    }
+    f.notes.iter().for_each(|n| out += &format!("note: {n}\n"));
+    out += &format!("\n{}", table.render());
+    if f.classes.len() > SHOWN {
+        out += &format!("and {} more classes\n", f.classes.len() - SHOWN);
+    }
+    out
+}

@@ -1,0 +1,220 @@
+//! `tweedie train`: a recipe, data, a run folder.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use tweedie::config::Config;
+use tweedie::data::{self, Dataset, OpenOptions};
+use tweedie::run_dir::{Environment, Metrics, RunDir};
+use tweedie::tensorboard::EventWriter;
+use tweedie::train::{Event, Trainer};
+use tweedie::{checkpoint, interrupt, run, settings};
+
+use crate::failure::{Failure, Result};
+use crate::{recipe, report};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Recipe: digits, cifar10, imagenette, imagenet-vit-b16, or a TOML file
+    #[arg(required_unless_present = "resume")]
+    recipe: Option<String>,
+    /// Data: a folder or file (image folders, CIFAR, MNIST, Parquet, WebDataset), or embedded:digits
+    #[arg(long, value_name = "PATH")]
+    data: Option<String>,
+    /// Change a setting, e.g. --set train.epochs=50 (repeatable)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    /// Folder of the run (default: runs/RECIPE-N)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on with an interrupted run
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["recipe", "out"])]
+    resume: Option<PathBuf>,
+    /// auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto", value_name = "D")]
+    device: String,
+}
+
+/// Open the data that a configuration names.
+pub fn open_data(config: &Config) -> Result<Dataset> {
+    let given = |s: &str| (!s.is_empty()).then(|| s.to_string());
+    let options = OpenOptions {
+        classes: given(&config.data.classes).map(PathBuf::from),
+        image_column: given(&config.data.image_column),
+        label_column: given(&config.data.label_column),
+        val_fraction: config.data.val_fraction,
+        split_seed: config.seed,
+        ..OpenOptions::default()
+    };
+    if config.data.path.is_empty() {
+        return Err(Failure::input("no data are named").hint("tweedie train RECIPE --data PATH"));
+    }
+    Ok(data::open(&config.data.path, &options)?)
+}
+
+/// The first free `runs/NAME-N`.
+pub fn free_folder(name: &str) -> PathBuf {
+    let stem = Path::new(name).file_stem().map_or("run".into(), |s| s.to_string_lossy().into_owned());
+    (1..).map(|n| PathBuf::from(format!("runs/{stem}-{n}"))).find(|p| !p.exists()).unwrap_or_default()
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let resumed = args.resume.is_some();
+    let (config, dir) = match (&args.resume, &args.recipe) {
+        (Some(path), _) => {
+            let dir = RunDir::resume(path)?;
+            let text = dir.read_config()?;
+            let name = dir.config_path().display().to_string();
+            let mut sets = args.sets.clone();
+            sets.extend(args.data.iter().map(|d| format!("data.path={}", toml_string(d))));
+            (Config::of_run(&name, &text, &sets)?, dir)
+        }
+        (None, Some(name)) => {
+            let flags: Vec<(String, String)> =
+                args.data.iter().map(|d| ("--data".to_string(), format!("data.path={}", toml_string(d)))).collect();
+            let (config, _) = recipe::resolve(name, &args.sets, &flags)?;
+            // Everything that can be wrong with the input is found before a folder is made.
+            open_data(&config)?;
+            (config, RunDir::create(&args.out.clone().unwrap_or_else(|| free_folder(name)))?)
+        }
+        (None, None) => return Err(Failure::input("no recipe is named").hint("tweedie train digits")),
+    };
+    let choice = report::open_device(&args.device)?;
+    let dataset = open_data(&config)?;
+    describe(&dataset);
+    let mut trainer = Trainer::new(&config, dataset, &choice.device)?;
+    dir.write_config(&settings::to_toml(&trainer.config)?)?;
+    dir.write_env(&Environment::now(&choice.device.to_string(), tweedie_engine::cpu::threads()))?;
+    if resumed {
+        let latest = checkpoint::latest(&dir.checkpoints())?;
+        latest.notes.iter().for_each(|n| note(n));
+        match latest.path {
+            Some(path) => {
+                run::restore(&mut trainer, &path)?;
+                note(&format!("goes on from step {} ({})", trainer.step(), path.display()));
+            }
+            None => note("no checkpoint was written yet: starts from the beginning"),
+        }
+    }
+    interrupt::install()?;
+    train(&mut trainer, &dir, resumed)?;
+    if interrupt::requested() {
+        note(&format!("interrupted at step {}; go on with: tweedie train --resume {}", trainer.step(), dir.path().display()));
+        return Err(Failure::interrupted());
+    }
+    println!("{}", dir.path().display());
+    note(&format!("best top-1 {:.2} %; next: tweedie eval {}", 100.0 * trainer.best(), dir.path().display()));
+    Ok(())
+}
+
+fn toml_string(s: &str) -> String {
+    format!("{s:?}")
+}
+
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+fn describe(d: &Dataset) {
+    let len = |s: &Option<data::Source>| s.as_ref().map_or(0, |s| s.len());
+    note(&format!(
+        "data: {} ({}), {} classes, {} images for training, {} for evaluation ({})",
+        d.name,
+        d.format,
+        d.class_names.len(),
+        len(&d.train),
+        len(&d.val),
+        d.val_origin
+    ));
+    d.notes.iter().for_each(|n| note(&format!("note: {n}")));
+}
+
+/// Train to the end or to the first Ctrl-C, writing metrics and checkpoints into `dir`.
+pub fn train(trainer: &mut Trainer, dir: &RunDir, resumed: bool) -> Result<()> {
+    let from = resumed.then_some(trainer.step() as u64);
+    let mut log = Log {
+        metrics: dir.metrics(from)?,
+        board: EventWriter::create(dir.path(), from)?,
+        started: Instant::now(),
+        failed: None,
+    };
+    let checkpoints = dir.checkpoints();
+    let keep = trainer.config.train.keep;
+    let result = trainer.run(
+        |event| log.take(event),
+        |t, best| {
+            let path = checkpoint::save(&checkpoints, &run::snapshot(t)?)?;
+            if best {
+                checkpoint::link_best(&checkpoints, &path)?;
+            }
+            let best = checkpoint::best(&checkpoints)?;
+            checkpoint::prune(&checkpoints, keep, best.as_deref())?;
+            Ok(path.display().to_string())
+        },
+        interrupt::requested,
+    );
+    if let Some(e) = log.failed {
+        return Err(e.into());
+    }
+    log.metrics.sync()?;
+    log.board.flush()?;
+    Ok(result?)
+}
+
+struct Log {
+    metrics: Metrics,
+    board: EventWriter,
+    started: Instant,
+    failed: Option<tweedie::Error>,
+}
+
+impl Log {
+    fn take(&mut self, event: &Event) {
+        self.show(event);
+        let written = self.metrics.append(event).and_then(|()| match event {
+            Event::Step { step, loss, lr, grad_norm, images_per_second, .. } => self.board.scalars(
+                &[
+                    ("train/loss", *loss),
+                    ("train/lr", *lr),
+                    ("train/grad_norm", *grad_norm),
+                    ("train/images_per_second", *images_per_second as f32),
+                ],
+                *step as u64,
+            ),
+            Event::Eval { step, top1, ema_top1, nll, .. } => {
+                let mut all = vec![("eval/top1", *top1 as f32), ("eval/nll", *nll as f32)];
+                all.extend(ema_top1.map(|e| ("eval/top1_ema", e as f32)));
+                self.board.scalars(&all, *step as u64)
+            }
+            Event::Saved { .. } => Ok(()),
+        });
+        if let Err(e) = written {
+            self.failed.get_or_insert(e);
+        }
+    }
+
+    fn show(&self, event: &Event) {
+        let at = self.started.elapsed().as_secs();
+        match event {
+            Event::Step { step, epoch, loss, lr, grad_norm, skipped, images_per_second, waited, eta } => {
+                let skipped = if *skipped > 0 { format!(", {skipped} steps skipped") } else { String::new() };
+                note(&format!(
+                    "{at:>5} s  epoch {epoch:>6.2}  step {step:>6}  loss {loss:.4}  lr {lr:.1e}  |g| {grad_norm:.2}  \
+                     {images_per_second:.0} images/s  waited {:.0} %  {} left{skipped}",
+                    100.0 * waited,
+                    report::duration(*eta)
+                ));
+            }
+            Event::Eval { epoch, top1, ema_top1, best, images, .. } => {
+                let ema = ema_top1.map_or(String::new(), |e| format!(", averaged weights {:.2} %", 100.0 * e));
+                note(&format!(
+                    "{at:>5} s  epoch {epoch:>6.2}  top-1 {:.2} %{ema} on {images} images; best {:.2} %",
+                    100.0 * top1,
+                    100.0 * best
+                ));
+            }
+            Event::Saved { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! From a recipe's name, settings and flags to a resolved configuration.
+
+use tweedie::config::{Config, ModelConfig, OPTIONAL};
+use tweedie::settings::{self, Layers, Origin};
+
+use crate::failure::{Failure, Result};
+
+/// Recipes inside the program: name, text, one line about it.
+pub const RECIPES: [(&str, &str, &str); 4] = [
+    ("digits", include_str!("../../../configs/digits.toml"), "embedded 8×8 digits, a minute on a CPU"),
+    ("cifar10", include_str!("../../../configs/cifar10.toml"), "CIFAR-10 from scratch, one GPU"),
+    ("imagenette", include_str!("../../../configs/imagenette.toml"), "ten ImageNet classes at 96×96, one GPU"),
+    ("imagenet-vit-b16", include_str!("../../../configs/imagenet-vit-b16.toml"), "the paper's run on ImageNet"),
+];
+
+/// A recipe by name or file.
+fn text(recipe: &str) -> Result<(String, String)> {
+    if let Some((name, text, _)) = RECIPES.iter().find(|r| r.0 == recipe) {
+        return Ok((format!("recipe {name}"), text.to_string()));
+    }
+    match std::fs::read_to_string(recipe) {
+        Ok(text) => Ok((recipe.to_string(), text)),
+        Err(e) => {
+            let names: Vec<&str> = RECIPES.iter().map(|r| r.0).collect();
+            Err(Failure::input(format!("'{recipe}' is neither a recipe nor a readable file"))
+                .cause(e.to_string())
+                .cause(format!("the recipes are {}", names.join(", ")))
+                .hint("tweedie config show digits"))
+        }
+    }
+}
+
+/// Resolve: defaults < recipe < environment < `--set` < flags.
+pub fn resolve(recipe: &str, sets: &[String], flags: &[(String, String)]) -> Result<(Config, Vec<Origin>)> {
+    let (name, text) = text(recipe)?;
+    let layers = Layers {
+        recipe: Some((&name, &text)),
+        env: settings::environment(),
+        sets,
+        flags,
+        optional: &OPTIONAL,
+        directives: &["model.preset"],
+        ..Layers::default()
+    };
+    let mut base = Config::default();
+    if let Some(preset) = layers.value("model.preset")? {
+        base.model = ModelConfig::preset(&preset)?;
+    }
+    let (config, origins) = layers.load_over(&base)?;
+    let config: Config = config;
+    config.check()?;
+    Ok((config, origins))
+}
