@@ -84,16 +84,16 @@ impl DenoiserConfig {
 /// Numbers of time features, as in the reference.
 const TIME_FEATURES: usize = 256;
 
-/// cos and sin of t at 128 frequencies, \[B, 256\].
-pub(crate) fn time_features(device: &Device, t: &[u32], dtype: DType) -> Result<Tensor> {
+/// cos and sin of every t below `count` at 128 frequencies, \[count, 256\].
+pub(crate) fn time_table(device: &Device, count: usize) -> Result<Tensor> {
     let half = TIME_FEATURES / 2;
-    let mut v = Vec::with_capacity(t.len() * TIME_FEATURES);
-    for &t in t {
+    let mut v = Vec::with_capacity(count * TIME_FEATURES);
+    for t in 0..count {
         let angle = |i: usize| t as f64 * (-(10000_f64.ln()) * i as f64 / half as f64).exp();
         v.extend((0..half).map(|i| angle(i).cos() as f32));
         v.extend((0..half).map(|i| angle(i).sin() as f32));
     }
-    Ok(Tensor::from_f32(device, &[t.len(), TIME_FEATURES], v)?.cast(dtype)?)
+    Ok(Tensor::from_f32(device, &[count, TIME_FEATURES], v)?)
 }
 
 #[derive(Clone, Debug)]

@@ -10,6 +10,8 @@ pub use denoiser::{ConditionAttention, DenoiserConfig, DenoiserKind};
 pub use layers::{Drop, Pass};
 pub use vit::{Gelu, VitConfig};
 
+use std::cell::RefCell;
+
 use serde::{Deserialize, Serialize};
 use tweedie_engine::ops::noisy_input::NoisyTokens;
 use tweedie_engine::ops::{elementwise, tokens};
@@ -18,7 +20,7 @@ use tweedie_engine::{DType, Device, Params, Tensor, Var};
 use crate::config::{Method, ModelConfig};
 use crate::error::{Error, Result};
 use build::Plan;
-use denoiser::{Around, Denoiser, Noisy, time_features};
+use denoiser::{Around, Denoiser, Noisy, time_table};
 use layers::{Ids, Linear};
 use vit::Vit;
 
@@ -99,6 +101,8 @@ pub struct Model {
     /// The weights.
     pub params: Params,
     dtype: DType,
+    /// Features of every timestep met so far, on the device.
+    times: RefCell<Option<Tensor>>,
 }
 
 impl Model {
@@ -106,7 +110,7 @@ impl Model {
     pub fn new(config: &ModelConfig, sizes: Sizes, device: &Device, dtype: DType, seed: u64) -> Result<Model> {
         let (plan, network) = plan(config, sizes)?;
         let (params, ids) = plan.build(device, dtype == DType::Bf16, seed)?;
-        Ok(Model { config: config.clone(), sizes, network, ids, params, dtype })
+        Ok(Model { config: config.clone(), sizes, network, ids, params, dtype, times: RefCell::default() })
     }
 
     /// The settings it was built from.
@@ -161,12 +165,24 @@ impl Model {
     /// null condition instead.
     pub fn denoise(&self, p: &Pass, noisy: &NoisyTokens, t: &[u32], cond: &Var, drop: Option<&Tensor>) -> Result<Var> {
         let d = self.denoiser()?;
-        let time = time_features(&self.device(), t, self.dtype)?;
+        let time = self.time_features(p, t)?;
         let cond = match drop {
             Some(mask) => d.drop_condition(p, &self.ids, cond, mask)?,
             None => cond.clone(),
         };
         d.features(p, &self.ids, &Noisy { tokens: noisy, time: &time }, &cond)
+    }
+
+    /// Features \[B, 256\] of timesteps: rows of a table, since computing them anew costs more than a training step.
+    fn time_features(&self, p: &Pass, t: &[u32]) -> Result<Tensor> {
+        let most = t.iter().copied().max().unwrap_or(0) as usize;
+        let mut table = self.times.borrow_mut();
+        if table.as_ref().is_none_or(|t| t.shape()[0] <= most) {
+            *table = Some(time_table(&self.device(), (most + 1).max(1001))?);
+        }
+        let Some(table) = table.as_ref() else { return Err(Error::Input("no timesteps".into())) };
+        let ids = Tensor::from_u32(&self.device(), &[t.len()], t.to_vec())?;
+        Ok(tokens::embed(p.tape, &p.tape.constant(table.clone()), &ids, self.dtype)?.value().clone())
     }
 
     /// Weight and bias of the last layer, for a loss that never holds all logits.
