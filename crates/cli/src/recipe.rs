@@ -40,7 +40,6 @@ pub fn resolve(recipe: &str, sets: &[String], flags: &[(String, String)]) -> Res
         flags,
         optional: &OPTIONAL,
         directives: &["model.preset"],
-        ..Layers::default()
     };
     let mut base = Config::default();
     if let Some(preset) = layers.value("model.preset")? {

@@ -399,7 +399,7 @@ impl Config {
                 return wrong(format!("train.{name} must be at least 1"));
             }
         }
-        if t.batch % t.accumulate != 0 {
+        if !t.batch.is_multiple_of(t.accumulate) {
             return wrong(format!(
                 "train.batch = {} must be a multiple of train.accumulate = {}",
                 t.batch, t.accumulate

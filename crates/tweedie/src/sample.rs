@@ -139,7 +139,8 @@ pub fn run(
             }
         };
         let tokens = Tensor::from_u32(device, &[b, n], tokens)?;
-        let noisy = Noisy { tokens: NoisyTokens { tokens, signal: per_row(signal)?, spread: per_row(spread)?, eps, vocab } };
+        let noisy =
+            Noisy { tokens: NoisyTokens { tokens, signal: per_row(signal)?, spread: per_row(spread)?, eps, vocab } };
         let p = Prediction { t, logits: denoiser.logits(&noisy, t, guidance_at(config, i, count))? };
         each(&p);
         logits = p.logits;
@@ -148,7 +149,9 @@ pub fn run(
         }
         let rows = logits.chunks_exact(vocab).enumerate();
         let pick = |row: usize, l: &[f32]| match config.sampler {
-            Sampler::Multinomial => draw(&softmax(l), uniform(config.seed, examples[row / n], (row % n) as u32, i as u32)),
+            Sampler::Multinomial => {
+                draw(&softmax(l), uniform(config.seed, examples[row / n], (row % n) as u32, i as u32))
+            }
             _ => argmax(l),
         } as u32;
         state = match &state {

@@ -128,9 +128,8 @@ impl Trainer {
             }
             _ => {}
         }
-        if dataset.channels == 1 && config.model.encoder.channels == 3 || config.model.encoder.channels == dataset.channels {
-            // Grey images are repeated over three channels by the transform; the other way round would lose colour.
-        } else {
+        // Grey images are repeated over three channels by the transform; the other way round would lose colour.
+        if dataset.channels > config.model.encoder.channels {
             return Err(Error::Input(format!(
                 "model.encoder.channels = {}, but the images have {}",
                 config.model.encoder.channels, dataset.channels
@@ -149,7 +148,13 @@ impl Trainer {
         let model = Model::new(&config.model, Sizes { vocab, tokens: 1 }, device, dtype, config.seed)?;
         let schedule = Schedule::new(config.process.schedule, config.process.steps, vocab)?;
         let t = &config.train;
-        let adam = AdamConfig { beta2: t.beta2, weight_decay: t.weight_decay, clip: t.clip, ema: t.ema, ..AdamConfig::default() };
+        let adam = AdamConfig {
+            beta2: t.beta2,
+            weight_decay: t.weight_decay,
+            clip: t.clip,
+            ema: t.ema,
+            ..AdamConfig::default()
+        };
         let opt = AdamW::new(&model.params, adam)?;
         let trained =
             Trained { model, schedule, lambda: config.process.lambda, class_names: dataset.class_names.clone() };
@@ -164,6 +169,11 @@ impl Trainer {
             batches,
             best: 0.0,
         })
+    }
+
+    /// The images that evaluation looks at.
+    pub fn validation(&self) -> Result<Source> {
+        Ok(self.dataset.val()?.clone())
     }
 
     /// Optimizer steps of the whole run.
@@ -253,10 +263,7 @@ impl Trainer {
             let loss = {
                 let m = &self.trained.model;
                 let ids = (first as u32..last as u32).collect();
-                let drop = Drop {
-                    noise: self.at(&self.drop_key)?,
-                    examples: Tensor::from_u32(&device, &[per], ids)?,
-                };
+                let drop = Drop { noise: self.at(&self.drop_key)?, examples: Tensor::from_u32(&device, &[per], ids)? };
                 let drop = (e.drop_path > 0.0).then_some(drop);
                 let recompute = self.config.train.recompute;
                 let p = Pass { tape: &tape, params: &m.params, dtype: m.dtype(), drop, recompute };
@@ -303,9 +310,8 @@ impl Trainer {
         let (b, k) = (batch.labels.len(), self.config.train.kfold);
         let steps = self.trained.schedule.steps();
         let seed = self.config.seed;
-        let words = |row: u32| {
-            rng::philox([row, self.step as u32, 0, stream::ROWS], [seed as u32, (seed >> 32) as u32])
-        };
+        let words =
+            |row: u32| rng::philox([row, self.step as u32, 0, stream::ROWS], [seed as u32, (seed >> 32) as u32]);
         let offset = rng::uniform_of(words(u32::MAX)[0]) as f64;
         let mut r = Rows { tokens: vec![], t: vec![], drop: vec![], examples: vec![] };
         for i in 0..b {
@@ -379,7 +385,8 @@ impl Trainer {
             }
             let epoch_end = self.step.is_multiple_of(self.batches);
             let every = |n: usize| epoch_end && n > 0 && (self.step / self.batches).is_multiple_of(n);
-            let (due_eval, due_save) = (last || every(self.config.train.eval_every), last || every(self.config.train.checkpoint_every));
+            let (due_eval, due_save) =
+                (last || every(self.config.train.eval_every), last || every(self.config.train.checkpoint_every));
             let mut best = false;
             if due_eval {
                 best = self.evaluate_now(&mut each)?;

@@ -64,7 +64,8 @@ pub fn run(args: &Args) -> Result<()> {
     let sample = SampleConfig { ..base };
     let (mut answers, mut unreadable) = (Vec::new(), 0);
     for (i, path) in args.images.iter().enumerate() {
-        let image = std::fs::read(path).map_err(|e| e.to_string()).and_then(|b| Image::decode(&b).map_err(|e| e.to_string()));
+        let image =
+            std::fs::read(path).map_err(|e| e.to_string()).and_then(|b| Image::decode(&b).map_err(|e| e.to_string()));
         let image = match image {
             Ok(image) => image,
             Err(why) => {

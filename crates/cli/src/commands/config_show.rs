@@ -23,8 +23,10 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let (config, origins) = recipe::resolve(&args.recipe, &args.sets, &[])?;
     if args.changed {
-        let lines: Vec<String> =
-            origins.iter().map(|o| format!("{} = {}  # {}; default {}\n", o.key, o.value, o.source, o.default)).collect();
+        let lines: Vec<String> = origins
+            .iter()
+            .map(|o| format!("{} = {}  # {}; default {}\n", o.key, o.value, o.source, o.default))
+            .collect();
         return report::print(&lines.concat());
     }
     if args.json { report::print_json(&config) } else { report::print(&settings::to_toml(&config)?) }

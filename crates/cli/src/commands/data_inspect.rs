@@ -80,7 +80,14 @@ fn text(f: &Found, all: bool) -> String {
     for (c, name) in f.classes.iter().enumerate().take(SHOWN) {
         table.row(vec![name.clone(), of("train", c), of("evaluation", c)]);
     }
-    let mut out = format!("{} ({}), {} classes, {} channels; evaluation: {}\n", f.name, f.format, f.classes.len(), f.channels, f.evaluation);
+    let mut out = format!(
+        "{} ({}), {} classes, {} channels; evaluation: {}\n",
+        f.name,
+        f.format,
+        f.classes.len(),
+        f.channels,
+        f.evaluation
+    );
     for s in &f.splits {
         let size = s.first_size.map_or("the first is unreadable".into(), |[w, h, _]| format!("the first is {w}×{h}"));
         out += &format!("{}: {} images, {size}\n", s.name, s.images);

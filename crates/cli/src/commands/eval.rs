@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use tweedie::config::{Precision, Sampler, SampleConfig, Start};
+use tweedie::config::{Precision, SampleConfig, Sampler, Start};
 use tweedie::metrics::Report;
 use tweedie::run::{self, Weights};
 use tweedie::train::evaluate;
@@ -94,7 +94,13 @@ pub fn run(args: &Args) -> Result<()> {
         )));
     }
     let source = dataset.val()?;
-    note(&format!("{}: step {}, {} images ({})", loaded.checkpoint.display(), loaded.step, source.len(), dataset.val_origin));
+    note(&format!(
+        "{}: step {}, {} images ({})",
+        loaded.checkpoint.display(),
+        loaded.step,
+        source.len(),
+        dataset.val_origin
+    ));
     let mut base = loaded.config.sample.clone();
     base.votes = args.votes.unwrap_or(base.votes).max(1);
     base.seed = args.seed.unwrap_or(base.seed);

@@ -6,6 +6,7 @@ pub mod config_show;
 pub mod data_inspect;
 pub mod devices;
 pub mod eval;
+pub mod looks;
 pub mod quickstart;
 pub mod selftest;
 pub mod train;

@@ -3,23 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use tweedie::augment::{Address, Transform};
 use tweedie::config::{Config, Method, SampleConfig};
-use tweedie::data::{Dataset, Source};
+use tweedie::data::Dataset;
 use tweedie::metrics::Classification;
 use tweedie::run_dir::{Environment, RunDir};
-use tweedie::sample::{argmax, classify, softmax};
 use tweedie::settings;
-use tweedie::train::{Trained, Trainer, evaluate};
-use tweedie_engine::{Device, Tensor};
+use tweedie::train::{Trainer, evaluate};
+use tweedie_engine::Device;
 
+use super::looks;
 use super::train::{note, open_data, train};
 use crate::failure::{Failure, Result};
-use crate::figures::{
-    self, Axis, Bin, ConfusionSpec, Figure, HeatmapSpec, LinesSpec, Picture, ReliabilitySpec, Series, Tile, TilesSpec,
-};
-use crate::report::{self, Align, Table};
+use crate::figures::{self, Axis, BarSeries, BarsSpec, Bin, ConfusionSpec, Figure, LinesSpec, ReliabilitySpec, Series};
 use crate::recipe;
+use crate::report::{self, Align, Table};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -41,6 +38,8 @@ struct Finished {
     name: &'static str,
     /// Epochs and top-1 of the averaged weights.
     curve: (Vec<f64>, Vec<f64>),
+    /// Steps and training loss.
+    loss: (Vec<f64>, Vec<f64>),
     seconds: f64,
     trainer: Trainer,
 }
@@ -54,10 +53,13 @@ pub fn run(args: &Args) -> Result<()> {
     for (name, method) in [("TDD", Method::Tdd), ("MDD", Method::Mdd)] {
         let mut config = config.clone();
         config.model.method = method;
-        note(&format!("\n{name}: {}", match method {
-            Method::Tdd => "encoder and denoiser, one-hot labels under Gaussian noise",
-            Method::Mdd => "its masked twin, the same encoder with a linear head",
-        }));
+        note(&format!(
+            "\n{name}: {}",
+            match method {
+                Method::Tdd => "encoder and denoiser, one-hot labels under Gaussian noise",
+                Method::Mdd => "its masked twin, the same encoder with a linear head",
+            }
+        ));
         both.push(fit(name, &config, &out.join(name.to_lowercase()), &choice.device)?);
     }
     let dataset = open_data(&config)?;
@@ -69,7 +71,7 @@ pub fn run(args: &Args) -> Result<()> {
     report::print(&result)?;
     let out = out.display();
     report::print(&format!(
-        "\nfigures ({}): curves, steps, heatmap, samples, confusion, reliability (.svg and .png)\n\
+        "\nfigures ({}): comparison, curves, loss, steps, heatmap, samples, confusion, reliability (.svg and .png)\n\
          took {}\n\n\
          next:\n  \
          tweedie eval {out}/tdd --steps 1,5,20 --guidance 1,2 --sampler argmax,multinomial\n  \
@@ -86,19 +88,25 @@ fn fit(name: &'static str, config: &Config, path: &Path, device: &Device) -> Res
     let dir = RunDir::create(path)?;
     let mut trainer = Trainer::new(config, open_data(config)?, device)?;
     dir.write_config(&settings::to_toml(&trainer.config)?)?;
-    dir.write_env(&Environment::now(&device.to_string(), tweedie_engine::cpu::threads()))?;
+    dir.write_env(&Environment::now(device.to_string(), tweedie_engine::cpu::threads()))?;
     train(&mut trainer, &dir, false)?;
     if tweedie::interrupt::requested() {
         return Err(Failure::interrupted());
     }
-    let mut curve = (Vec::new(), Vec::new());
+    let (mut curve, mut loss) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
     for m in dir.read_metrics()? {
-        if let (Some("eval"), Some(epoch), Some(top1)) = (m["event"].as_str(), m["epoch"].as_f64(), m["ema_top1"].as_f64()) {
+        if let (Some("step"), Some(step), Some(l)) = (m["event"].as_str(), m["step"].as_f64(), m["loss"].as_f64()) {
+            loss.0.push(step);
+            loss.1.push(l);
+        }
+        if let (Some("eval"), Some(epoch), Some(top1)) =
+            (m["event"].as_str(), m["epoch"].as_f64(), m["ema_top1"].as_f64())
+        {
             curve.0.push(epoch);
             curve.1.push(100.0 * top1);
         }
     }
-    Ok(Finished { name, curve, seconds: started.elapsed().as_secs_f64(), trainer })
+    Ok(Finished { name, curve, loss, seconds: started.elapsed().as_secs_f64(), trainer })
 }
 
 /// Evaluate both on the test split, draw everything, and say it in a table.
@@ -122,13 +130,27 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
         ..LinesSpec::default()
     })?;
     figures::save(&draw, figures, "curves")?;
+    let loss = |f: &Finished| Series::new(f.name, f.loss.0.clone(), f.loss.1.clone()).averaged(30);
+    let draw = Figure::lines(&LinesSpec {
+        title: "Training loss: of the noisy labels (TDD), of the masked label (MDD)".into(),
+        x: Axis::linear("step"),
+        y: Axis::linear("cross-entropy (nats)"),
+        series: vec![loss(tdd), loss(mdd)],
+        ..LinesSpec::default()
+    })?;
+    figures::save(&draw, figures, "loss")?;
+    let bar = |m: &Classification| {
+        let (p, n) = (m.report().top1, m.report().examples as f64);
+        (100.0 * p, 100.0 * (p * (1.0 - p) / n).sqrt())
+    };
+    let errors: Vec<f64> = sweep.iter().map(|m| bar(m).1).collect();
     let x: Vec<f64> = STEPS.iter().map(|s| *s as f64).collect();
     let draw = Figure::lines(&LinesSpec {
         title: "Accuracy over sampling steps".into(),
         x: Axis::log("sampling steps"),
         y: Axis::linear("top-1 on the test split (%)"),
         series: vec![
-            Series::new("TDD", x.clone(), sweep.iter().map(&top1).collect()),
+            Series::new("TDD (± one standard error)", x.clone(), sweep.iter().map(&top1).collect()).spread(&errors),
             Series::new("MDD (one pass)", x, vec![top1(&twin); STEPS.len()]),
         ],
         ..LinesSpec::default()
@@ -159,13 +181,24 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
         ..ReliabilitySpec::default()
     })?;
     figures::save(&draw, figures, "reliability")?;
-    tdd.trainer.averaged(|t, c| Ok(looks(t, c, test, &classes)))?.and_then(|(heat, tiles)| {
-        figures::save(&heat, figures, "heatmap")?;
-        Ok(figures::save(&tiles, figures, "samples")?)
+    let looks = tdd.trainer.averaged(|t, c| Ok(looks::look(t, c, test)))??;
+    figures::save(&looks.heatmap()?, figures, "heatmap")?;
+    figures::save(&looks.tiles()?, figures, "samples")?;
+
+    let (values, errors) = [bar(&full), bar(&sweep[0]), bar(&twin)].into_iter().unzip();
+    let draw = Figure::bars(&BarsSpec {
+        title: "TDD and its masked twin (error bars: one standard error of the test set)".into(),
+        y: Axis::linear("top-1 on the test split (%)").range(90.0, 100.0),
+        categories: vec![format!("TDD, {chosen} steps"), "TDD, 1 step".into(), "MDD".into()],
+        series: vec![BarSeries { name: String::new(), values, errors: Some(errors) }],
+        decimals: Some(1),
+        ..BarsSpec::default()
     })?;
+    figures::save(&draw, figures, "comparison")?;
 
     use Align::{Left, Right};
-    let mut table = Table::new(&[("model", Left), ("sampling", Left), ("top-1 %", Right), ("nll", Right), ("trained in", Right)]);
+    let mut table =
+        Table::new(&[("model", Left), ("sampling", Left), ("top-1 %", Right), ("nll", Right), ("trained in", Right)]);
     let mut row = |name: &str, sampling: String, m: &Classification, s: f64| {
         let r = m.report();
         table.row(vec![
@@ -180,62 +213,4 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
     row("TDD", "1 step".into(), &sweep[0], tdd.seconds);
     row("MDD", "one pass".into(), &twin, mdd.seconds);
     Ok(format!("\n{} test images, averaged weights:\n{}", test.len(), table.render()))
-}
-
-type Looks = (figures::Drawing, figures::Drawing);
-
-/// The first test images with predictions, and the output distribution step by step of the least certain of them.
-fn looks(t: &Trained, c: &Config, test: &Source, classes: &[String]) -> Result<Looks> {
-    const SHOWN: usize = 24;
-    let e = &c.model.encoder;
-    let transform = Transform::eval(&c.augment, e.image, e.channels)?;
-    let (mut values, mut items) = (Vec::new(), Vec::new());
-    for i in 0..SHOWN.min(test.len()) {
-        let item = test.get(i)?;
-        let mut v = vec![0.0; transform.values()];
-        transform.apply(item.image.clone(), Address { seed: 0, epoch: 0, example: i as u32 }, &mut v);
-        values.extend(v);
-        items.push(item);
-    }
-    let b = items.len();
-    let images = Tensor::from_f32(&t.model.device(), &[b, e.channels, e.image, e.image], values)?;
-    let ids: Vec<u32> = (0..b as u32).collect();
-    let vocab = classes.len();
-    let mut steps: Vec<(usize, Vec<f32>)> = Vec::new();
-    let logits = classify(&t.model, &images, &ids, &t.schedule, t.lambda, &c.sample, |p| steps.push((p.t, p.logits.clone())))?;
-    let tiles = items.iter().zip(logits.chunks_exact(vocab)).map(|(item, l)| {
-        let p = softmax(l);
-        let best = argmax(&p);
-        Tile {
-            picture: Picture {
-                width: item.image.width,
-                height: item.image.height,
-                channels: item.image.channels,
-                pixels: item.image.data.clone(),
-            },
-            caption: format!("{} ({:.0} %)", classes[best], 100.0 * p[best]),
-            right: Some(best == item.label as usize),
-        }
-    });
-    let tiles = Figure::tiles(&TilesSpec {
-        title: "Test images and what TDD says".into(),
-        columns: 8,
-        tiles: tiles.collect(),
-        ..TilesSpec::default()
-    })?;
-    // The image whose first guess was least certain has the most to tell.
-    let first = steps.first().map(|s| s.1.as_slice()).unwrap_or_default();
-    let certainty = |i: usize| softmax(&first[i * vocab..][..vocab]).into_iter().fold(0.0, f64::max);
-    let pick = (0..b).min_by(|a, b| certainty(*a).total_cmp(&certainty(*b))).unwrap_or(0);
-    let heat = Figure::heatmap(&HeatmapSpec {
-        title: format!("Output distribution per sampling step (a {})", classes[items[pick].label as usize]),
-        y_label: "timestep".into(),
-        rows: steps.iter().map(|s| s.0.to_string()).collect(),
-        x_label: "class".into(),
-        columns: classes.to_vec(),
-        values: steps.iter().flat_map(|s| softmax(&s.1[pick * vocab..][..vocab])).collect(),
-        colour: Axis::linear("probability").range(0.0, 1.0),
-        ..HeatmapSpec::default()
-    })?;
-    Ok((heat, tiles))
 }

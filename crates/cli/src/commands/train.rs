@@ -11,8 +11,9 @@ use tweedie::tensorboard::EventWriter;
 use tweedie::train::{Event, Trainer};
 use tweedie::{checkpoint, interrupt, run, settings};
 
+use super::looks;
 use crate::failure::{Failure, Result};
-use crate::{recipe, report};
+use crate::{figures, recipe, report};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -85,7 +86,7 @@ pub fn run(args: &Args) -> Result<()> {
     describe(&dataset);
     let mut trainer = Trainer::new(&config, dataset, &choice.device)?;
     dir.write_config(&settings::to_toml(&trainer.config)?)?;
-    dir.write_env(&Environment::now(&choice.device.to_string(), tweedie_engine::cpu::threads()))?;
+    dir.write_env(&Environment::now(choice.device.to_string(), tweedie_engine::cpu::threads()))?;
     if resumed {
         let latest = checkpoint::latest(&dir.checkpoints())?;
         latest.notes.iter().for_each(|n| note(n));
@@ -100,7 +101,11 @@ pub fn run(args: &Args) -> Result<()> {
     interrupt::install()?;
     train(&mut trainer, &dir, resumed)?;
     if interrupt::requested() {
-        note(&format!("interrupted at step {}; go on with: tweedie train --resume {}", trainer.step(), dir.path().display()));
+        note(&format!(
+            "interrupted at step {}; go on with: tweedie train --resume {}",
+            trainer.step(),
+            dir.path().display()
+        ));
         return Err(Failure::interrupted());
     }
     println!("{}", dir.path().display());
@@ -140,6 +145,8 @@ pub fn train(trainer: &mut Trainer, dir: &RunDir, resumed: bool) -> Result<()> {
         failed: None,
     };
     let checkpoints = dir.checkpoints();
+    let samples = dir.samples();
+    let mut unseen = None;
     let keep = trainer.config.train.keep;
     let result = trainer.run(
         |event| log.take(event),
@@ -150,16 +157,28 @@ pub fn train(trainer: &mut Trainer, dir: &RunDir, resumed: bool) -> Result<()> {
             }
             let best = checkpoint::best(&checkpoints)?;
             checkpoint::prune(&checkpoints, keep, best.as_deref())?;
+            // A picture that cannot be drawn must not end a training.
+            unseen = look_at(t, &samples).err();
             Ok(path.display().to_string())
         },
         interrupt::requested,
     );
+    if let Some(e) = unseen {
+        note(&format!("the last look at samples was not drawn: {e}"));
+    }
     if let Some(e) = log.failed {
         return Err(e.into());
     }
     log.metrics.sync()?;
     log.board.flush()?;
     Ok(result?)
+}
+
+/// The first evaluation images with predictions, as samples/step-N.png.
+fn look_at(t: &mut Trainer, samples: &Path) -> Result<()> {
+    let (source, step) = (t.validation()?, t.step());
+    let looks = t.averaged(|model, c| Ok(looks::look(model, c, &source)))??;
+    Ok(figures::save(&looks.tiles()?, samples, &format!("step-{step:08}"))?)
 }
 
 struct Log {

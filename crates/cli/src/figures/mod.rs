@@ -36,11 +36,11 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-pub use axes::{Axis, Scale};
+pub use axes::Axis;
 pub use bars::{BarSeries, BarsSpec};
 pub use confusion::ConfusionSpec;
 pub use heatmap::HeatmapSpec;
-pub use lines::{Band, LinesSpec, Series};
+pub use lines::{LinesSpec, Series};
 pub use reliability::{Bin, ReliabilitySpec};
 pub use scene::{Drawing, Picture};
 pub use tiles::{Tile, TilesSpec};

@@ -1,8 +1,10 @@
 //! What holds for every figure: no text on text, none off the page, legends clear of data, two forms of one picture,
 //! and a clear error for data that cannot be drawn.
 
+use super::axes::Scale;
 use super::demo::{self, names};
 use super::font::{self, CAP, DESCENT};
+use super::lines::Band;
 use super::scene::{Anchor, Point, Shape, Text};
 use super::*;
 

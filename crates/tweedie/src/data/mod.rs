@@ -4,11 +4,11 @@
 mod cifar;
 mod classes;
 mod detect;
+mod embedded;
 mod error;
 mod folder;
 mod idx;
 mod image;
-mod embedded;
 pub mod loader;
 mod memory;
 mod order;

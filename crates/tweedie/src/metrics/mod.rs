@@ -49,7 +49,13 @@ pub struct Report {
 impl Classification {
     /// Nothing counted yet.
     pub fn new(classes: usize) -> Classification {
-        Classification { classes, confusion: vec![0; classes * classes], top5: 0, nll: 0.0, bins: [Bin::default(); BINS] }
+        Classification {
+            classes,
+            confusion: vec![0; classes * classes],
+            top5: 0,
+            nll: 0.0,
+            bins: [Bin::default(); BINS],
+        }
     }
 
     /// Count a batch: logits \[B·V\] and true classes.

@@ -1,0 +1,98 @@
+//! A look at what a model says: the first evaluation images with predictions, and one prediction step by step.
+
+use tweedie::augment::{Address, Transform};
+use tweedie::config::Config;
+use tweedie::data::{Item, Source};
+use tweedie::sample::{argmax, classify, softmax};
+use tweedie::train::Trained;
+use tweedie_engine::Tensor;
+
+use crate::failure::Result;
+use crate::figures::{Axis, Drawing, Figure, HeatmapSpec, Picture, Tile, TilesSpec};
+
+/// Images of a look.
+const SHOWN: usize = 24;
+
+/// Images, and what was predicted for them at every sampling step.
+pub struct Looks {
+    classes: Vec<String>,
+    items: Vec<Item>,
+    /// Timestep and logits of all images; one step for a masked twin.
+    steps: Vec<(usize, Vec<f32>)>,
+}
+
+/// Classify the first images of `source`.
+pub fn look(t: &Trained, c: &Config, source: &Source) -> Result<Looks> {
+    let e = &c.model.encoder;
+    let transform = Transform::eval(&c.augment, e.image, e.channels)?;
+    let (mut values, mut items) = (Vec::new(), Vec::new());
+    for i in 0..SHOWN.min(source.len()) {
+        // An unreadable image is reported where it matters, in training and evaluation.
+        let Ok(item) = source.get(i) else { continue };
+        let mut v = vec![0.0; transform.values()];
+        transform.apply(item.image.clone(), Address { seed: 0, epoch: 0, example: i as u32 }, &mut v);
+        values.extend(v);
+        items.push(item);
+    }
+    let b = items.len();
+    let images = Tensor::from_f32(&t.model.device(), &[b, e.channels, e.image, e.image], values)?;
+    let ids: Vec<u32> = (0..b as u32).collect();
+    let mut steps = Vec::new();
+    let each = |p: &tweedie::sample::Prediction| steps.push((p.t, p.logits.clone()));
+    let logits = classify(&t.model, &images, &ids, &t.schedule, t.lambda, &c.sample, each)?;
+    if steps.is_empty() {
+        steps.push((0, logits));
+    }
+    Ok(Looks { classes: t.class_names.clone(), items, steps })
+}
+
+impl Looks {
+    fn probabilities(&self, step: usize, image: usize) -> Vec<f64> {
+        let logits = &self.steps[step].1;
+        let vocab = logits.len() / self.items.len().max(1);
+        softmax(&logits[image * vocab..][..vocab])
+    }
+
+    /// The images, with the last prediction below each.
+    pub fn tiles(&self) -> Result<Drawing> {
+        let tile = |(i, item): (usize, &Item)| {
+            let p = self.probabilities(self.steps.len() - 1, i);
+            let best = argmax(&p);
+            let name = self.classes.get(best).map_or("?", String::as_str);
+            let image = &item.image;
+            Tile {
+                picture: Picture {
+                    width: image.width,
+                    height: image.height,
+                    channels: image.channels,
+                    pixels: image.data.clone(),
+                },
+                caption: format!("{name} ({:.0} %)", 100.0 * p[best]),
+                right: Some(best == item.label as usize),
+            }
+        };
+        Ok(Figure::tiles(&TilesSpec {
+            title: "Evaluation images and what the model says".into(),
+            columns: 8,
+            tiles: self.items.iter().enumerate().map(tile).collect(),
+            ..TilesSpec::default()
+        })?)
+    }
+
+    /// The output distribution at every step, for the image whose first guess was least certain: it has the most to tell.
+    pub fn heatmap(&self) -> Result<Drawing> {
+        let certainty = |i: usize| self.probabilities(0, i).into_iter().fold(0.0, f64::max);
+        let pick = (0..self.items.len()).min_by(|a, b| certainty(*a).total_cmp(&certainty(*b))).unwrap_or(0);
+        let label = self.items.get(pick).map_or(0, |i| i.label as usize);
+        Ok(Figure::heatmap(&HeatmapSpec {
+            title: format!("Output distribution per sampling step (true class: {})", self.classes[label]),
+            y_label: "timestep".into(),
+            rows: self.steps.iter().map(|s| s.0.to_string()).collect(),
+            x_label: "class".into(),
+            columns: self.classes.clone(),
+            values: (0..self.steps.len()).flat_map(|s| self.probabilities(s, pick)).collect(),
+            colour: Axis::linear("probability").range(0.0, 1.0),
+            ..HeatmapSpec::default()
+        })?)
+    }
+}
