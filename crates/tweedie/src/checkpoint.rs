@@ -158,9 +158,9 @@ pub fn load_state(path: &Path) -> Result<State> {
     read_manifest(path).map(|m| m.state).map_err(|f| f.at(path))
 }
 
-/// Read one file of a checkpoint, verified; `None` where the checkpoint has none.
+/// Read one file of a checkpoint, verified, and the others' sizes with it; `None` where the checkpoint has none.
 pub fn load_part(path: &Path, part: Part) -> Result<Option<Vec<NamedTensor<'static>>>> {
-    read_manifest(path).and_then(|m| read_part(path, &m, part)).map_err(|f| f.at(path))
+    verify_sizes(path).and_then(|m| read_part(path, &m, part)).map_err(|f| f.at(path))
 }
 
 /// Remove all but the newest `keep_last` (at least one) whole checkpoints and `best`; what is torn goes too. Gives what was

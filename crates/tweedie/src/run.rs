@@ -25,6 +25,8 @@ pub enum Weights {
 
 /// Name of the optimizer's counters in `state.json`.
 const OPTIMIZER_STATE: &str = "optimizer";
+/// Name of the step of the best evaluation there.
+const BEST_STEP: &str = "best_step";
 
 fn named(params: &Params, prefix: &str, flat: Option<&tweedie_engine::Tensor>) -> Result<Vec<NamedTensor<'static>>> {
     let mut all = Vec::new();
@@ -49,6 +51,7 @@ pub fn snapshot(t: &Trainer) -> Result<Snapshot<'static>> {
             _ => optimizer.extend(named(params, &format!("{name}."), Some(flat))?),
         }
     }
+    extra.insert(BEST_STEP.into(), t.best_step().into());
     let stats = t.optimizer().stats()?;
     let batches = (t.total_steps() / t.config.train.epochs).max(1);
     let state = State {
@@ -139,7 +142,8 @@ pub fn restore(t: &mut Trainer, path: &Path) -> Result<()> {
         };
         t.optimizer_mut().restore(name, values)?;
     }
-    t.set_position(s.state.step as usize, s.state.best.unwrap_or(0.0));
+    let best_step = s.state.extra.get(BEST_STEP).and_then(|v| v.as_u64()).unwrap_or(0);
+    t.set_position(s.state.step as usize, s.state.best.unwrap_or(0.0), best_step as usize);
     Ok(())
 }
 
@@ -172,14 +176,24 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
     let mut notes = Vec::new();
     let checkpoint = match is_checkpoint {
         true => path.to_path_buf(),
-        false => match checkpoint::best(&dir.checkpoints())? {
-            Some(best) => best,
-            None => {
-                let latest = checkpoint::latest(&dir.checkpoints())?;
-                notes = latest.notes;
-                latest.path.ok_or_else(|| Error::Input(format!("{}: it holds no intact checkpoint", run.display())))?
+        false => {
+            let latest = checkpoint::latest(&dir.checkpoints())?;
+            notes = latest.notes;
+            let newest = latest.path.ok_or_else(|| {
+                let why: String = notes.iter().map(|n| format!("; {n}")).collect();
+                Error::Input(format!("{}: it holds no intact checkpoint{why}", run.display()))
+            })?;
+            match checkpoint::best(&dir.checkpoints())? {
+                Some(best) => match checkpoint::load_part(&best, Part::Model) {
+                    Ok(_) => best,
+                    Err(e) => {
+                        notes.push(format!("the best checkpoint cannot be used ({e}); {} instead", newest.display()));
+                        newest
+                    }
+                },
+                None => newest,
             }
-        },
+        }
     };
     let state = checkpoint::load_state(&checkpoint)?;
     let dtype = compute_type(precision, device)?;

@@ -15,6 +15,9 @@ const CONFIG: &str = "config.toml";
 const ENV: &str = "env.json";
 const METRICS: &str = "metrics.jsonl";
 const LOCK: &str = ".lock";
+/// The settings while they are written.
+const CONFIG_ASIDE: &str = ".tmp-config.toml";
+const SUBFOLDERS: [&str; 3] = ["checkpoints", "samples", "figures"];
 
 /// What a run was started with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,9 +62,23 @@ impl RunDir {
     /// A new folder for a run, locked for this process. An existing one must be empty.
     pub fn create(path: &Path) -> Result<RunDir> {
         fs::create_dir_all(path).map_err(|e| Error::file(path, e))?;
-        for entry in fs::read_dir(path).map_err(|e| Error::file(path, e))? {
-            let name = entry.map_err(|e| Error::file(path, e))?.file_name();
-            if name == LOCK {
+        RunDir::check_free(path)?;
+        RunDir { path: path.into(), _lock: None }.locked()
+    }
+
+    /// Whether [`RunDir::create`] could take this folder; makes nothing. What a start leaves that was killed before it
+    /// wrote its settings counts as nothing: it could not be resumed.
+    pub fn check_free(path: &Path) -> Result<()> {
+        let entries = match fs::read_dir(path) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(Error::file(path, e)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(|e| Error::file(path, e))?;
+            let name = entry.file_name();
+            let empty = || fs::read_dir(entry.path()).is_ok_and(|mut inside| inside.next().is_none());
+            if name == LOCK || name == CONFIG_ASIDE || SUBFOLDERS.iter().any(|s| name == *s) && empty() {
                 continue;
             }
             let shown = path.display();
@@ -71,7 +88,7 @@ impl RunDir {
                 format!("{shown} exists and is not empty; name another folder")
             }));
         }
-        RunDir { path: path.into(), _lock: None }.locked()
+        Ok(())
     }
 
     /// An existing run, to read from.
@@ -82,7 +99,7 @@ impl RunDir {
         }
         let shown = path.display();
         Err(Error::Input(if path.is_dir() {
-            format!("{shown} is not a run: it has no {CONFIG}")
+            format!("{shown} is not a run: it has no {CONFIG}; start one with: tweedie train RECIPE --out {shown}")
         } else {
             format!("{shown} is not a run: there is no such folder")
         }))
@@ -102,7 +119,7 @@ impl RunDir {
             }
             // Some network file systems have no locks; a run is not refused for that.
             Err(TryLockError::Error(_)) | Ok(()) => {
-                for sub in [self.checkpoints(), self.samples(), self.figures()] {
+                for sub in SUBFOLDERS.map(|s| self.path.join(s)) {
                     fs::create_dir_all(&sub).map_err(|e| Error::file(&sub, e))?;
                 }
                 Ok(RunDir { _lock: Some(file), ..self })
@@ -264,7 +281,12 @@ mod tests {
         let path = dir.path().join("a/b");
         let run = RunDir::create(&path).unwrap();
         assert!(run.checkpoints().is_dir() && run.samples().is_dir() && run.figures().is_dir());
+        assert!(text(RunDir::create(&path)).contains("in use"));
         drop(run);
+        // Killed before it wrote its settings: as good as empty, unless something is in there.
+        fs::write(path.join(CONFIG_ASIDE), "see").unwrap();
+        drop(RunDir::create(&path).unwrap());
+        fs::write(path.join("checkpoints/mine"), "").unwrap();
         assert!(text(RunDir::create(&path)).contains("not empty"));
         fs::write(path.join(CONFIG), "").unwrap();
         assert!(text(RunDir::create(&path)).contains("--resume"));

@@ -98,6 +98,7 @@ pub struct Trainer {
     step: usize,
     batches: usize,
     best: f64,
+    best_step: usize,
     key: Noise,
     drop_key: Noise,
 }
@@ -168,6 +169,7 @@ impl Trainer {
             step: 0,
             batches,
             best: 0.0,
+            best_step: 0,
         })
     }
 
@@ -191,6 +193,11 @@ impl Trainer {
         self.best
     }
 
+    /// The step of that.
+    pub fn best_step(&self) -> usize {
+        self.best_step
+    }
+
     /// The optimizer, for checkpoints.
     pub fn optimizer(&self) -> &AdamW {
         &self.opt
@@ -202,8 +209,8 @@ impl Trainer {
     }
 
     /// Go on from a restored checkpoint.
-    pub fn set_position(&mut self, step: usize, best: f64) {
-        (self.step, self.best) = (step, best);
+    pub fn set_position(&mut self, step: usize, best: f64, best_step: usize) {
+        (self.step, self.best, self.best_step) = (step, best, best_step);
     }
 
     /// Look at the model with its averaged weights (the raw ones if none are kept).
@@ -417,7 +424,9 @@ impl Trainer {
         let better = ema.as_ref().filter(|e| e.top1 >= raw.top1).unwrap_or(&raw);
         let (top1, nll) = (better.top1, better.nll);
         let is_best = top1 > self.best;
-        self.best = self.best.max(top1);
+        if is_best {
+            (self.best, self.best_step) = (top1, self.step);
+        }
         each(&Event::Eval {
             step: self.step,
             epoch: self.step as f64 / self.batches as f64,

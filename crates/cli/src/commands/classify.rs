@@ -54,6 +54,7 @@ struct Answer {
 pub fn run(args: &Args) -> Result<()> {
     let choice = report::open_device(&args.device)?;
     let loaded = run::load(&args.run, Weights::Ema, &choice.device, Precision::Auto)?;
+    loaded.notes.iter().for_each(|n| note(n));
     let e = &loaded.config.model.encoder;
     let transform = Transform::eval(&loaded.config.augment, e.image, e.channels)?;
     let mut base = loaded.config.sample.clone();

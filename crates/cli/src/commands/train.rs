@@ -1,5 +1,6 @@
 //! `tweedie train`: a recipe, data, a run folder.
 
+use std::cell::RefCell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -62,42 +63,52 @@ pub fn free_folder(name: &str) -> PathBuf {
 
 pub fn run(args: &Args) -> Result<()> {
     let resumed = args.resume.is_some();
-    let (config, dir) = match (&args.resume, &args.recipe) {
+    let (config, dir, fresh) = match (&args.resume, &args.recipe) {
         (Some(path), _) => {
             let dir = RunDir::resume(path)?;
             let text = dir.read_config()?;
             let name = dir.config_path().display().to_string();
             let mut sets = args.sets.clone();
             sets.extend(args.data.iter().map(|d| format!("data.path={}", toml_string(d))));
-            (Config::of_run(&name, &text, &sets)?, dir)
+            (Config::of_run(&name, &text, &sets)?, Some(dir), PathBuf::new())
         }
         (None, Some(name)) => {
             let flags: Vec<(String, String)> =
                 args.data.iter().map(|d| ("--data".to_string(), format!("data.path={}", toml_string(d)))).collect();
             let (config, _) = recipe::resolve(name, &args.sets, &flags)?;
-            // Everything that can be wrong with the input is found before a folder is made.
-            open_data(&config)?;
-            (config, RunDir::create(&args.out.clone().unwrap_or_else(|| free_folder(name)))?)
+            let path = args.out.clone().unwrap_or_else(|| free_folder(name));
+            RunDir::check_free(&path)?;
+            (config, None, path)
         }
         (None, None) => return Err(Failure::input("no recipe is named").hint("tweedie train digits")),
     };
+    // Everything that can be wrong with the input is found before anything is written.
     let choice = report::open_device(&args.device)?;
     let dataset = open_data(&config)?;
     describe(&dataset);
     let mut trainer = Trainer::new(&config, dataset, &choice.device)?;
-    dir.write_config(&settings::to_toml(&trainer.config)?)?;
-    dir.write_env(&Environment::now(choice.device.to_string(), tweedie_engine::cpu::threads()))?;
+    let dir = match dir {
+        Some(dir) => dir,
+        None => RunDir::create(&fresh)?,
+    };
     if resumed {
         let latest = checkpoint::latest(&dir.checkpoints())?;
         latest.notes.iter().for_each(|n| note(n));
         match latest.path {
             Some(path) => {
                 run::restore(&mut trainer, &path)?;
+                if trainer.best_step() == trainer.step() {
+                    // A kill may have come between the checkpoint and this note.
+                    checkpoint::link_best(&dir.checkpoints(), &path)?;
+                }
                 note(&format!("goes on from step {} ({})", trainer.step(), path.display()));
             }
             None => note("no checkpoint was written yet: starts from the beginning"),
         }
     }
+    // After the checkpoint was found to fit: a --set that does not must not spoil the run.
+    dir.write_config(&settings::to_toml(&trainer.config)?)?;
+    dir.write_env(&Environment::now(choice.device.to_string(), tweedie_engine::cpu::threads()))?;
     interrupt::install()?;
     train(&mut trainer, &dir, resumed)?;
     if interrupt::requested() {
@@ -138,19 +149,21 @@ fn describe(d: &Dataset) {
 /// Train to the end or to the first Ctrl-C, writing metrics and checkpoints into `dir`.
 pub fn train(trainer: &mut Trainer, dir: &RunDir, resumed: bool) -> Result<()> {
     let from = resumed.then_some(trainer.step() as u64);
-    let mut log = Log {
+    let log = RefCell::new(Log {
         metrics: dir.metrics(from)?,
         board: EventWriter::create(dir.path(), from)?,
         started: Instant::now(),
         failed: None,
-    };
+    });
     let checkpoints = dir.checkpoints();
     let samples = dir.samples();
     let mut unseen = None;
     let keep = trainer.config.train.keep;
     let result = trainer.run(
-        |event| log.take(event),
+        |event| log.borrow_mut().take(event),
         |t, best| {
+            // A checkpoint is never ahead of the metrics: a resumed run does not write those again.
+            log.borrow_mut().sync()?;
             let path = checkpoint::save(&checkpoints, &run::snapshot(t)?)?;
             if best {
                 checkpoint::link_best(&checkpoints, &path)?;
@@ -166,11 +179,7 @@ pub fn train(trainer: &mut Trainer, dir: &RunDir, resumed: bool) -> Result<()> {
     if let Some(e) = unseen {
         note(&format!("the last look at samples was not drawn: {e}"));
     }
-    if let Some(e) = log.failed {
-        return Err(e.into());
-    }
-    log.metrics.sync()?;
-    log.board.flush()?;
+    log.borrow_mut().sync()?;
     Ok(result?)
 }
 
@@ -211,6 +220,15 @@ impl Log {
         if let Err(e) = written {
             self.failed.get_or_insert(e);
         }
+    }
+
+    /// Make what was logged durable, or say why it could not be.
+    fn sync(&mut self) -> tweedie::Result<()> {
+        if let Some(e) = self.failed.take() {
+            return Err(e);
+        }
+        self.metrics.sync()?;
+        self.board.flush()
     }
 
     fn show(&self, event: &Event) {
