@@ -35,7 +35,9 @@ fn train(dir: &Path, args: &[&str]) -> Command {
 
 fn train_digits(dir: &Path, epochs: usize, more: &[&str]) -> Command {
     let mut c = train(dir, &["digits", "--set", &format!("train.epochs={epochs}")]);
-    TINY.iter().for_each(|s| drop(c.args(["--set", s])));
+    for s in TINY {
+        c.args(["--set", s]);
+    }
     c.args(more);
     c
 }
