@@ -35,8 +35,7 @@ fn train(dir: &Path, args: &[&str]) -> Command {
 
 fn train_digits(dir: &Path, epochs: usize, more: &[&str]) -> Command {
     let mut c = train(dir, &["digits", "--set", &format!("train.epochs={epochs}")]);
-    TINY.iter().for_each(|s| drop(c.args(["--set", s])));
-    c.args(more);
+    c.args(TINY.iter().flat_map(|s| ["--set", s])).args(more);
     c
 }
 
@@ -193,8 +192,12 @@ fn a_finished_run_is_measured_and_answers() {
 
     let eval = |more: &[&str]| tweedie(at, &[&["eval", "runs/digits-1", "--device", "cpu"], more].concat());
     let rows = json(&succeeds(eval(&["--steps", "1,2", "--guidance", "1,2", "--json"])).0);
-    let settings: Vec<_> =
-        rows.as_array().unwrap().iter().map(|r| (r["guidance"].as_f64().unwrap(), r["steps"].as_u64().unwrap())).collect();
+    let settings: Vec<_> = rows
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| (r["guidance"].as_f64().unwrap(), r["steps"].as_u64().unwrap()))
+        .collect();
     assert_eq!(settings, [(1.0, 1), (1.0, 2), (2.0, 1), (2.0, 2)]);
     for row in rows.as_array().unwrap() {
         assert!((0.0..=1.0).contains(&row["top1"].as_f64().unwrap()), "{row}");
