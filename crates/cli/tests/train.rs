@@ -35,10 +35,7 @@ fn train(dir: &Path, args: &[&str]) -> Command {
 
 fn train_digits(dir: &Path, epochs: usize, more: &[&str]) -> Command {
     let mut c = train(dir, &["digits", "--set", &format!("train.epochs={epochs}")]);
-    for s in TINY {
-        c.args(["--set", s]);
-    }
-    c.args(more);
+    c.args(TINY.iter().flat_map(|s| ["--set", s])).args(more);
     c
 }
 
