@@ -1,0 +1,435 @@
+//! The process against its Bayes oracle: for one token with prior π and no condition, p(k|y_t) is known in closed form, and
+//! with it what the forward process, the samplers, the loss and a trained network have to give.
+//!
+//! Seeds are fixed. A bound of 5 standard errors fails by chance once in about two million comparisons.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use tweedie::config::{Config, GuidanceShape, LossConfig, SampleConfig, Sampler, Start, TrainConfig};
+use tweedie::data::{Dataset, Format, MemorySource, Source};
+use tweedie::loss::{NoiseOf, Rows, corrupt};
+use tweedie::model::{DenoiserConfig, VitConfig};
+use tweedie::sample::{Conditioned, Denoise, Noisy, argmax, classify, draw, guidance_at, posterior, run, softmax};
+use tweedie::schedule::{Schedule, ScheduleKind};
+use tweedie::train::Trainer;
+use tweedie_engine::ops::cross_entropy::{Loss, Targets, linear_cross_entropy};
+use tweedie_engine::ops::noisy_input::NoisyTokens;
+use tweedie_engine::{DType, Device, Noise, Tape, Tensor, rng};
+
+const KINDS: [ScheduleKind; 4] =
+    [ScheduleKind::Linear, ScheduleKind::Cosine, ScheduleKind::Sigmoid, ScheduleKind::VocabAware];
+
+/// A prior that is far from uniform.
+const PRIOR: [f64; 6] = [0.35, 0.25, 0.15, 0.12, 0.08, 0.05];
+const K: usize = PRIOR.len();
+
+fn cosine() -> Schedule {
+    Schedule::new(ScheduleKind::Cosine, 1000, K).unwrap()
+}
+
+/// A uniform number for (`stream`, `i`), apart from the streams of the library.
+fn uniform(stream: u32, i: u32) -> f64 {
+    let w = rng::philox([i, 0, stream, 0x0e57], [17, 0]);
+    w[0] as f64 / (1_u64 << 32) as f64
+}
+
+/// p(k|y_t) = softmax_k(λ·√ᾱ/(1−ᾱ)·y_t + ln π_k), exactly.
+struct Oracle<'a> {
+    prior: &'a [f64],
+    schedule: &'a Schedule,
+    lambda: f64,
+    /// Every call: time, guidance weight, y_t.
+    seen: RefCell<Vec<(usize, f32, Vec<f32>)>>,
+}
+
+impl<'a> Oracle<'a> {
+    fn new(prior: &'a [f64], schedule: &'a Schedule) -> Oracle<'a> {
+        Oracle { prior, schedule, lambda: 1.0, seen: RefCell::default() }
+    }
+
+    fn of(&self, y: &[f32], t: usize) -> Vec<f32> {
+        let scale = self.lambda * self.schedule.signal(t) / (1.0 - self.schedule.alpha_bar(t));
+        let rows = y.chunks_exact(self.prior.len());
+        rows.flat_map(|y| y.iter().zip(self.prior).map(|(y, p)| (scale * *y as f64 + p.ln()) as f32)).collect()
+    }
+}
+
+impl Denoise for Oracle<'_> {
+    fn logits(&self, noisy: &Noisy, t: usize, w: f32) -> tweedie::Result<Vec<f32>> {
+        let y = noisy.tokens.vectors(DType::F32)?.to_vec()?;
+        let logits = self.of(&y, t);
+        // A record of long runs over many examples would only take memory.
+        let kept = if y.len() <= 1000 { y } else { Vec::new() };
+        self.seen.borrow_mut().push((t, w, kept));
+        Ok(logits)
+    }
+}
+
+/// The sampler's last logits for `examples`, with the oracle of [`PRIOR`].
+fn sampled(config: &SampleConfig, examples: &[u32]) -> Vec<f32> {
+    let schedule = cosine();
+    run(&Oracle::new(&PRIOR, &schedule), &Device::Cpu, &schedule, config, (examples, 1, K), 1.0, |_| {}).unwrap()
+}
+
+fn config(sampler: Sampler, steps: usize, seed: u64) -> SampleConfig {
+    SampleConfig { sampler, steps, seed, ..SampleConfig::default() }
+}
+
+/// Σ (seen − expected)²/expected.
+fn chi_square(counts: &[usize], prior: &[f64]) -> f64 {
+    let n = counts.iter().sum::<usize>() as f64;
+    counts.iter().zip(prior).map(|(c, p)| (*c as f64 - n * p).powi(2) / (n * p)).sum()
+}
+
+fn counts(classes: impl Iterator<Item = usize>) -> [usize; K] {
+    classes.fold([0; K], |mut n, k| {
+        n[k] += 1;
+        n
+    })
+}
+
+/// With 5 degrees of freedom χ² exceeds this with probability 1e-4.
+const CHI_SQUARE_BOUND: f64 = 25.74;
+
+/// Row `i` of `rows` holds `tokens` tokens that depend on i, at time t.
+fn process(n: usize, tokens: usize, t: usize, lambda: f64, seed: u64, token: impl Fn(usize) -> u32) -> NoisyTokens {
+    let rows = Rows {
+        tokens: (0..n * tokens).map(token).collect(),
+        t: vec![t as u32; n],
+        drop: vec![0; n],
+        examples: (0..n as u32).collect(),
+    };
+    let noise = Noise::new(&Device::Cpu, seed, 1, t as u32).unwrap();
+    corrupt(&Device::Cpu, &rows, tokens, K, &cosine(), lambda, &NoiseOf::Drawn(&noise)).unwrap()
+}
+
+/// y_t has mean λ·√ᾱ·onehot and covariance (1−ᾱ)·I, over classes and over tokens.
+#[test]
+fn forward_process_has_its_moments() {
+    const N: usize = 20_000;
+    const TOKENS: usize = 2;
+    const WIDTH: usize = TOKENS * K;
+    let (schedule, token) = (cosine(), |i: usize| (i * 7 / 3 % K) as u32);
+    for t in [1, 250, 500, 750, 1000] {
+        for lambda in [1.0, 0.4] {
+            let y = process(N, TOKENS, t, lambda, 3, token).vectors(DType::F32).unwrap().to_vec().unwrap();
+            let (signal, spread) = (lambda * schedule.alpha_bar(t).sqrt(), (1.0 - schedule.alpha_bar(t)).sqrt());
+            let residual = |i: usize, c: usize| {
+                let hot = token(i * TOKENS + c / K) as usize == c % K;
+                y[i * WIDTH + c] as f64 - if hot { signal } else { 0.0 }
+            };
+            let mean = |f: &dyn Fn(usize) -> f64| (0..N).map(f).sum::<f64>() / N as f64;
+            let root = (N as f64).sqrt();
+            for a in 0..WIDTH {
+                // f32 leaves 6e-8 of a signal near 1 beside the statistical error.
+                let m = mean(&|i| residual(i, a));
+                assert!(m.abs() < 5.0 * spread / root + 1e-7, "t {t} λ {lambda} mean of {a}: {m}");
+                for b in 0..=a {
+                    let m = mean(&|i| residual(i, a) * residual(i, b)) / (spread * spread);
+                    // The square of a normal has variance 2, the product of two independent ones variance 1.
+                    let (want, error) = if a == b { (1.0, 2.0_f64.sqrt() / root) } else { (0.0, 1.0 / root) };
+                    // At t = 1 the spread is 0.006: rounding of y near 1 adds less than 1e-4 of its square.
+                    assert!((m - want).abs() < 5.0 * error + 1e-4, "t {t} λ {lambda} covariance {a}, {b}: {m}");
+                }
+            }
+        }
+    }
+}
+
+/// The true reverse process with the true posterior mean ends in samples of the prior.
+#[test]
+fn ancestral_sampling_reproduces_the_prior() {
+    let examples: Vec<u32> = (0..20_000).collect();
+    let logits = sampled(&config(Sampler::Ancestral, 250, 1), &examples);
+    let seen = counts(logits.chunks_exact(K).map(argmax));
+    let x = chi_square(&seen, &PRIOR);
+    assert!(x < CHI_SQUARE_BOUND, "χ² {x}: {seen:?}");
+    // Power: two percent moved from one class to another are noticed.
+    let mut other = PRIOR;
+    (other[0], other[2]) = (other[0] - 0.02, other[2] + 0.02);
+    let x = chi_square(&seen, &other);
+    assert!(x > CHI_SQUARE_BOUND, "χ² {x} does not tell two priors apart");
+}
+
+/// The deterministic flow maps pure noise to samples of the prior too.
+#[test]
+fn ddim_with_many_steps_reproduces_the_prior() {
+    let examples: Vec<u32> = (0..20_000).collect();
+    let seen = counts(sampled(&config(Sampler::Ddim, 250, 2), &examples).chunks_exact(K).map(argmax));
+    let x = chi_square(&seen, &PRIOR);
+    assert!(x < CHI_SQUARE_BOUND, "χ² {x}: {seen:?}");
+}
+
+/// A class drawn from the exact posterior and noised again has the marginal of the process: right for any number of steps.
+#[test]
+fn multinomial_sampling_reproduces_the_prior_in_any_number_of_steps() {
+    let examples: Vec<u32> = (0..20_000).collect();
+    for steps in [1, 2, 10] {
+        let logits = sampled(&config(Sampler::Multinomial, steps, 3), &examples);
+        let last = |(i, l): (usize, &[f32])| draw(&softmax(l), uniform(steps as u32, i as u32));
+        let seen = counts(logits.chunks_exact(K).enumerate().map(last));
+        let x = chi_square(&seen, &PRIOR);
+        assert!(x < CHI_SQUARE_BOUND, "{steps} steps: χ² {x}: {seen:?}");
+    }
+}
+
+/// The paper's sampler seeks a mode and does not sample, which suits classification; this is the contrast to the samplers
+/// above. One step gives every example the most likely class; more steps leave it, but frequent classes stay too frequent.
+#[test]
+fn argmax_sampling_does_not_reproduce_the_prior() {
+    let examples: Vec<u32> = (0..20_000).collect();
+    let of = |steps| counts(sampled(&config(Sampler::Argmax, steps, 4), &examples).chunks_exact(K).map(argmax));
+    assert_eq!(of(1), [examples.len(), 0, 0, 0, 0, 0]);
+    let seen = of(20);
+    let x = chi_square(&seen, &PRIOR);
+    assert!(x > 10.0 * CHI_SQUARE_BOUND, "χ² {x}: {seen:?}");
+    // Standard errors above the prior.
+    let above = |k: usize| {
+        let (n, p) = (examples.len() as f64, PRIOR[k]);
+        (seen[k] as f64 - n * p) / (n * p * (1.0 - p)).sqrt()
+    };
+    assert!(above(0) > 5.0 && above(K - 1) < -5.0, "{seen:?}");
+}
+
+/// λ-hot labels: the sampler scales its clean vector by λ, and the oracle of that process still finds the prior.
+#[test]
+fn lambda_hot_sampling_reproduces_the_prior() {
+    let (schedule, examples): (_, Vec<u32>) = (cosine(), (0..20_000).collect());
+    let oracle = Oracle { lambda: 0.5, ..Oracle::new(&PRIOR, &schedule) };
+    for (sampler, steps) in [(Sampler::Ancestral, 250), (Sampler::Multinomial, 5)] {
+        let c = config(sampler, steps, 5);
+        let logits = run(&oracle, &Device::Cpu, &schedule, &c, (&examples, 1, K), 0.5, |_| {}).unwrap();
+        let last = |(i, l): (usize, &[f32])| draw(&softmax(l), uniform(99, i as u32));
+        let seen = counts(logits.chunks_exact(K).enumerate().map(last));
+        let x = chi_square(&seen, &PRIOR);
+        assert!(x < CHI_SQUARE_BOUND, "{sampler:?}: χ² {x}: {seen:?}");
+    }
+}
+
+#[test]
+fn ddim_is_a_function_of_its_start() {
+    let examples: Vec<u32> = (0..16).collect();
+    let of = |c: &SampleConfig| sampled(c, &examples);
+    let ddim = |seed| config(Sampler::Ddim, 20, seed);
+    assert_eq!(of(&ddim(1)), of(&ddim(1)));
+    assert_ne!(of(&ddim(1)), of(&ddim(2)));
+    // From zeros nothing depends on the seed, for no noise enters on the way; in the ancestral sampler it does.
+    let zeros = |c: SampleConfig| of(&SampleConfig { start: Start::Zeros, ..c });
+    assert_eq!(zeros(ddim(1)), zeros(ddim(2)));
+    assert_ne!(zeros(config(Sampler::Ancestral, 20, 1)), zeros(config(Sampler::Ancestral, 20, 2)));
+}
+
+/// Each step of ddim keeps the noise that the prediction implies.
+#[test]
+fn ddim_steps_follow_their_closed_form() {
+    let schedule = cosine();
+    let oracle = Oracle::new(&PRIOR, &schedule);
+    let examples: Vec<u32> = (0..16).collect();
+    let c = config(Sampler::Ddim, 12, 1);
+    run(&oracle, &Device::Cpu, &schedule, &c, (&examples, 1, K), 1.0, |_| {}).unwrap();
+    let seen = oracle.seen.borrow();
+    assert_eq!(seen.iter().map(|s| s.0).collect::<Vec<_>>(), schedule.spaced(12)[..12]);
+    for w in seen.windows(2) {
+        let ((t, _, y), (s, _, next)) = (&w[0], &w[1]);
+        let (at, a_s) = (schedule.alpha_bar(*t), schedule.alpha_bar(*s));
+        for ((y, next), l) in y.chunks_exact(K).zip(next.chunks_exact(K)).zip(oracle.of(y, *t).chunks_exact(K)) {
+            for ((y, next), p) in y.iter().zip(next).zip(softmax(l)) {
+                let eps = (*y as f64 - at.sqrt() * p) / (1.0 - at).sqrt();
+                let want = a_s.sqrt() * p + (1.0 - a_s).sqrt() * eps;
+                // One rounding to f32 of a number of a few units.
+                assert!((*next as f64 - want).abs() < 1e-6, "{t} to {s}: {next}, not {want}");
+            }
+        }
+    }
+}
+
+/// Cross-entropy of each row, by the op that training uses.
+fn cross_entropy(logits: Vec<f32>, targets: &Tensor) -> Vec<f64> {
+    let tape = Tape::inference();
+    let identity = (0..K * K).map(|i| if i / K == i % K { 1.0 } else { 0.0 }).collect();
+    let weight = tape.constant(Tensor::from_f32(&Device::Cpu, &[K, K], identity).unwrap());
+    let x = tape.constant(Tensor::from_f32(&Device::Cpu, &[logits.len() / K, K], logits).unwrap());
+    let loss = Loss { targets: Targets::Hard(targets), weights: None, smoothing: 0.0 };
+    let rows = linear_cross_entropy(&tape, &x, &weight, None, &loss, None).unwrap();
+    rows.value().to_vec().unwrap().into_iter().map(f64::from).collect()
+}
+
+fn mean_and_error(x: &[f64]) -> (f64, f64) {
+    let n = x.len() as f64;
+    let mean = x.iter().sum::<f64>() / n;
+    let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    (mean, (variance / n).sqrt())
+}
+
+/// The loss of the method is least at the oracle: other temperatures, another prior, another weight of y_t all cost more.
+#[test]
+fn cross_entropy_is_least_at_the_oracle() {
+    const N: usize = 40_000;
+    let schedule = cosine();
+    let oracle = Oracle::new(&PRIOR, &schedule);
+    let uniform_prior = [1.0 / K as f64; K];
+    for t in [300, 500, 700, 1000] {
+        let token = |i: usize| draw(&PRIOR, uniform(t as u32, i as u32)) as u32;
+        let noisy = process(N, 1, t, 1.0, 7, token);
+        let y = noisy.vectors(DType::F32).unwrap().to_vec().unwrap();
+        let targets = Tensor::from_u32(&Device::Cpu, &[N], (0..N).map(token).collect()).unwrap();
+        let exact = cross_entropy(oracle.of(&y, t), &targets);
+        let scaled = |f: f32| oracle.of(&y, t).into_iter().map(|l| f * l).collect();
+        let others: [(&str, Vec<f32>); 3] = [
+            ("temperature 0.7", scaled(1.0 / 0.7)),
+            ("temperature 1.4", scaled(1.0 / 1.4)),
+            ("a uniform prior", Oracle::new(&uniform_prior, &schedule).of(&y, t)),
+        ];
+        for (name, logits) in others {
+            // The same rows under both: the error of the mean difference.
+            let d: Vec<f64> = cross_entropy(logits, &targets).into_iter().zip(&exact).map(|(o, e)| o - e).collect();
+            let (mean, error) = mean_and_error(&d);
+            assert!(mean > 5.0 * error, "t {t}, {name}: {mean} ± {error}");
+        }
+        // A posterior's expected loss is its own mean entropy: the oracle is calibrated, not only the best of four.
+        let entropy = |l: &[f32]| softmax(l).into_iter().map(|p| if p > 0.0 { -p * p.ln() } else { 0.0 }).sum::<f64>();
+        let d: Vec<f64> = oracle.of(&y, t).chunks_exact(K).zip(&exact).map(|(l, e)| e - entropy(l)).collect();
+        let (mean, error) = mean_and_error(&d);
+        assert!(mean.abs() < 5.0 * error, "t {t}: loss − entropy {mean} ± {error}");
+    }
+}
+
+/// One reverse step takes the marginal of time t to that of time s, whatever y_0 is.
+#[test]
+fn posterior_steps_keep_the_marginals() {
+    for kind in KINDS {
+        let schedule = Schedule::new(kind, 1000, 50).unwrap();
+        let times: Vec<usize> = [1, 2, 3].into_iter().chain((10..=1000).step_by(33)).chain([1000]).collect();
+        for &t in &times {
+            assert_eq!(posterior(&schedule, t, 0), (1.0, 0.0, 0.0), "{kind}: {t} to 0");
+            for &s in times.iter().filter(|s| **s <= t) {
+                let (a, b, c) = posterior(&schedule, t, s);
+                // Where 1 − ᾱ_t is small, its own rounding is what remains.
+                let bound = 1e-12_f64.max(4.0 * f64::EPSILON / (1.0 - schedule.alpha_bar(t)));
+                let mean = a + b * schedule.signal(t) - schedule.signal(s);
+                let variance = (b * schedule.spread(t)).powi(2) + c * c - schedule.spread(s).powi(2);
+                assert!(mean.abs() < bound, "{kind}: {t} to {s}: mean off by {mean:e}");
+                assert!(variance.abs() < bound, "{kind}: {t} to {s}: variance off by {variance:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn guidance_follows_its_shape() {
+    let schedule = cosine();
+    let weights = |c: &SampleConfig| {
+        let oracle = Oracle::new(&PRIOR, &schedule);
+        run(&oracle, &Device::Cpu, &schedule, c, (&[0, 1], 1, K), 1.0, |_| {}).unwrap();
+        oracle.seen.take().into_iter().map(|s| s.1).collect::<Vec<_>>()
+    };
+    let of = |guidance, guidance_shape| SampleConfig { guidance, guidance_shape, ..config(Sampler::Argmax, 4, 0) };
+    assert_eq!(weights(&of(3.0, GuidanceShape::Constant)), [3.0; 4]);
+    assert_eq!(weights(&of(3.0, GuidanceShape::Linear)), [1.5, 2.0, 2.5, 3.0]);
+    assert_eq!(guidance_at(&of(5.0, GuidanceShape::Linear), 9, 10), 5.0);
+    // Exactly 1, the value at which a network runs without its second pass; one call per step.
+    for shape in [GuidanceShape::Constant, GuidanceShape::Linear] {
+        assert_eq!(weights(&of(1.0, shape)), [1.0; 4]);
+    }
+}
+
+/// What an example gets is a matter of its id, not of its neighbours.
+#[test]
+fn samples_do_not_depend_on_the_batch() {
+    let examples: Vec<u32> = (0..8).collect();
+    for sampler in [Sampler::Argmax, Sampler::Multinomial, Sampler::Softmax, Sampler::Ddim, Sampler::Ancestral] {
+        let c = config(sampler, 10, 6);
+        let alone: Vec<f32> = examples.iter().flat_map(|e| sampled(&c, &[*e])).collect();
+        assert_eq!(sampled(&c, &examples), alone, "{sampler:?}");
+        assert_ne!(alone[..K], alone[K..2 * K], "{sampler:?}: two examples share their noise");
+    }
+}
+
+/// Images that say nothing, with labels in the given numbers.
+fn blank(numbers: &[usize]) -> Dataset {
+    let labels: Vec<u32> = numbers.iter().enumerate().flat_map(|(k, n)| vec![k as u32; *n]).collect();
+    let source: Source = Arc::new(MemorySource::new("blank", 8, 8, 1, vec![128; 64 * labels.len()], labels).unwrap());
+    Dataset {
+        name: "blank".into(),
+        format: Format::Embedded,
+        class_names: (0..numbers.len()).map(|k| k.to_string()).collect(),
+        channels: 1,
+        train: Some(source.clone()),
+        val: Some(source),
+        val_origin: String::new(),
+        test: None,
+        notes: Vec::new(),
+    }
+}
+
+/// A network that sees no condition learns the oracle of the label frequencies: the prior at t = T, the posterior before.
+#[test]
+fn a_small_network_learns_the_oracle() {
+    const PRIOR: [f64; 3] = [0.5, 0.3, 0.2];
+    const ROWS: usize = 256;
+    let mut c = Config { loss: LossConfig { smoothing: 0.0, ..LossConfig::default() }, ..Config::default() };
+    c.data.workers = 1;
+    c.model.encoder = VitConfig { image: 8, patch: 4, channels: 1, width: 32, depth: 1, heads: 2, drop_path: 0.0 };
+    c.model.denoiser = DenoiserConfig::new(32, 1, 2);
+    c.train = TrainConfig { epochs: 60, batch: 100, kfold: 8, lr: 1e-2, ema: 0.98, ..TrainConfig::default() };
+    let mut trainer = Trainer::new(&c, blank(&[200, 120, 80]), &Device::Cpu).unwrap();
+    let mut loader = trainer.loader().unwrap();
+
+    let ids: Vec<u32> = (0..ROWS as u32).collect();
+    let images = Tensor::from_f32(&Device::Cpu, &[ROWS, 1, 8, 8], {
+        let first = loader.next().unwrap().unwrap();
+        let one = first.images[..64].to_vec();
+        trainer.train_step(&first).unwrap();
+        one.repeat(ROWS)
+    })
+    .unwrap();
+    // Distance to the prior of the mean prediction at pure noise.
+    let from_prior = |trainer: &mut Trainer| -> f64 {
+        let logits = trainer
+            .averaged(|t, _| {
+                classify(&t.model, &images, &ids, &t.schedule, t.lambda, &config(Sampler::Argmax, 1, 0), |_| {})
+            })
+            .unwrap();
+        let mut mean = [0.0; 3];
+        logits.chunks_exact(3).for_each(|l| mean.iter_mut().zip(softmax(l)).for_each(|(m, p)| *m += p / ROWS as f64));
+        mean.iter().zip(PRIOR).map(|(m, p)| (m - p).abs()).fold(0.0, f64::max)
+    };
+    let untrained = from_prior(&mut trainer);
+    assert!(untrained > 0.1, "the measure cannot tell a network that knows nothing: {untrained}");
+    for batch in loader {
+        trainer.train_step(&batch.unwrap()).unwrap();
+    }
+    assert_eq!(trainer.step(), trainer.total_steps());
+    let trained = from_prior(&mut trainer);
+    assert!(trained < 0.05, "the prior is off by {trained}");
+
+    // On the way, where y_t and the prior both count: mean total variation between network and oracle.
+    let schedule = trainer.trained.schedule.clone();
+    let oracle = Oracle::new(&PRIOR, &schedule);
+    for t in [300, 600, 800] {
+        let rows = Rows {
+            tokens: ids.iter().map(|i| draw(&PRIOR, uniform(t, *i)) as u32).collect(),
+            t: vec![t; ROWS],
+            drop: vec![0; ROWS],
+            examples: ids.clone(),
+        };
+        let noise = NoiseOf::Drawn(&Noise::new(&Device::Cpu, 11, 1, t).unwrap());
+        let noisy = Noisy { tokens: corrupt(&Device::Cpu, &rows, 1, 3, &schedule, 1.0, &noise).unwrap() };
+        let of = |trainer: &mut Trainer, w: f32| {
+            trainer.averaged(|x, _| Conditioned::new(&x.model, &images)?.logits(&noisy, t as usize, w)).unwrap()
+        };
+        let want = oracle.logits(&noisy, t as usize, 1.0).unwrap();
+        let got = of(&mut trainer, 1.0);
+        let variation = |(a, b): (&[f32], &[f32])| {
+            softmax(a).into_iter().zip(softmax(b)).map(|(a, b)| (a - b).abs()).sum::<f64>() / 2.0
+        };
+        let mean = got.chunks_exact(3).zip(want.chunks_exact(3)).map(variation).sum::<f64>() / ROWS as f64;
+        assert!(mean < 0.08, "t {t}: network and oracle differ by {mean}");
+        // Guidance is a straight line through "without" (w = 0) and "with" (w = 1, its own path of one pass).
+        let (without, twice) = (of(&mut trainer, 0.0), of(&mut trainer, 2.0));
+        for ((u, c), g) in without.iter().zip(&got).zip(&twice) {
+            assert!((2.0 * c - u - g).abs() < 1e-4 * (1.0 + c.abs()), "w = 0, 1, 2: {u}, {c}, {g}");
+        }
+    }
+}
