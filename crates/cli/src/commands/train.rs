@@ -10,6 +10,7 @@ use tweedie::run_dir::{Environment, Metrics, RunDir};
 use tweedie::tensorboard::EventWriter;
 use tweedie::train::{Event, Trainer};
 use tweedie::{checkpoint, interrupt, run, settings};
+use tweedie_engine::Device;
 
 use crate::failure::{Failure, Result};
 use crate::{recipe, report};
@@ -83,11 +84,12 @@ pub fn run(args: &Args) -> Result<()> {
     let choice = report::open_device(&args.device)?;
     let dataset = open_data(&config)?;
     describe(&dataset);
-    let mut trainer = Trainer::new(&config, dataset, &choice.device)?;
+    let latest = if resumed { Some(checkpoint::latest(&dir.checkpoints())?) } else { None };
+    let mut trainer = new_trainer(&config, dataset, &choice.device, latest.as_ref().is_some_and(|l| l.path.is_some()))?;
+    trainer.notes.iter().for_each(|n| note(&format!("note: {n}")));
     dir.write_config(&settings::to_toml(&trainer.config)?)?;
     dir.write_env(&Environment::now(&choice.device.to_string(), tweedie_engine::cpu::threads()))?;
-    if resumed {
-        let latest = checkpoint::latest(&dir.checkpoints())?;
+    if let Some(latest) = latest {
         latest.notes.iter().for_each(|n| note(n));
         match latest.path {
             Some(path) => {
@@ -106,6 +108,17 @@ pub fn run(args: &Args) -> Result<()> {
     println!("{}", dir.path().display());
     note(&format!("best top-1 {:.2} %; next: tweedie eval {}", 100.0 * trainer.best(), dir.path().display()));
     Ok(())
+}
+
+/// A trainer; where a checkpoint is about to give the weights, the file of pretrained ones is not needed any more.
+fn new_trainer(config: &Config, dataset: Dataset, device: &Device, has_checkpoint: bool) -> Result<Trainer> {
+    let mut start = config.clone();
+    if has_checkpoint {
+        start.model.pretrained.clear();
+    }
+    let mut trainer = Trainer::new(&start, dataset, device)?;
+    trainer.config.model.pretrained.clone_from(&config.model.pretrained);
+    Ok(trainer)
 }
 
 fn toml_string(s: &str) -> String {
