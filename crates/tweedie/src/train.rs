@@ -1,5 +1,6 @@
 //! The training loop: one for both models.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -13,7 +14,7 @@ use crate::data::{Batch, Dataset, Loader, LoaderConfig, OnCorrupt, Position, Sou
 use crate::error::{Error, Result};
 use crate::loss::{ClassTargets, NoiseOf, Rows, mdd_loss, tdd_loss};
 use crate::metrics::Classification;
-use crate::model::{Drop, Model, Pass, Sizes};
+use crate::model::{Drop, Model, Pass, Sizes, load_encoder};
 use crate::sample::{Prediction, classify};
 use crate::schedule::Schedule;
 
@@ -93,6 +94,8 @@ pub struct Trainer {
     pub config: Config,
     /// The model being trained.
     pub trained: Trained,
+    /// What the user should know about how it was set up, such as what a file of pretrained weights lacked.
+    pub notes: Vec<String>,
     opt: AdamW,
     dataset: Dataset,
     step: usize,
@@ -146,7 +149,11 @@ impl Trainer {
         }
         let vocab = config.model.classes;
         let dtype = compute_type(config.train.precision, device)?;
-        let model = Model::new(&config.model, Sizes { vocab, tokens: 1 }, device, dtype, config.seed)?;
+        let mut model = Model::new(&config.model, Sizes { vocab, tokens: 1 }, device, dtype, config.seed)?;
+        let notes = match config.model.pretrained.as_str() {
+            "" => Vec::new(),
+            path => load_encoder(&mut model, Path::new(path))?,
+        };
         let schedule = Schedule::new(config.process.schedule, config.process.steps, vocab)?;
         let t = &config.train;
         let adam = AdamConfig {
@@ -164,6 +171,7 @@ impl Trainer {
             drop_key: Noise::new(device, config.seed, stream::DROP_PATH, 0)?,
             config,
             trained,
+            notes,
             opt,
             dataset,
             step: 0,

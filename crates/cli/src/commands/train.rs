@@ -11,6 +11,7 @@ use tweedie::run_dir::{Environment, Metrics, RunDir};
 use tweedie::tensorboard::EventWriter;
 use tweedie::train::{Event, Trainer};
 use tweedie::{checkpoint, interrupt, run, settings};
+use tweedie_engine::Device;
 
 use super::looks;
 use crate::failure::{Failure, Result};
@@ -86,13 +87,17 @@ pub fn run(args: &Args) -> Result<()> {
     let choice = report::open_device(&args.device)?;
     let dataset = open_data(&config)?;
     describe(&dataset);
-    let mut trainer = Trainer::new(&config, dataset, &choice.device)?;
+    let latest = match &dir {
+        Some(dir) => Some(checkpoint::latest(&dir.checkpoints())?),
+        None => None,
+    };
+    let mut trainer = new_trainer(&config, dataset, &choice.device, latest.as_ref().is_some_and(|l| l.path.is_some()))?;
+    trainer.notes.iter().for_each(|n| note(&format!("note: {n}")));
     let dir = match dir {
         Some(dir) => dir,
         None => RunDir::create(&fresh)?,
     };
-    if resumed {
-        let latest = checkpoint::latest(&dir.checkpoints())?;
+    if let Some(latest) = latest {
         latest.notes.iter().for_each(|n| note(n));
         match latest.path {
             Some(path) => {
@@ -122,6 +127,17 @@ pub fn run(args: &Args) -> Result<()> {
     println!("{}", dir.path().display());
     note(&format!("best top-1 {:.2} %; next: tweedie eval {}", 100.0 * trainer.best(), dir.path().display()));
     Ok(())
+}
+
+/// A trainer; where a checkpoint is about to give the weights, the file of pretrained ones is not needed any more.
+fn new_trainer(config: &Config, dataset: Dataset, device: &Device, has_checkpoint: bool) -> Result<Trainer> {
+    let mut start = config.clone();
+    if has_checkpoint {
+        start.model.pretrained.clear();
+    }
+    let mut trainer = Trainer::new(&start, dataset, device)?;
+    trainer.config.model.pretrained.clone_from(&config.model.pretrained);
+    Ok(trainer)
 }
 
 fn toml_string(s: &str) -> String {

@@ -4,10 +4,12 @@
 mod build;
 mod denoiser;
 mod layers;
+mod pretrained;
 mod vit;
 
 pub use denoiser::{ConditionAttention, DenoiserConfig, DenoiserKind};
 pub use layers::{Drop, Pass};
+pub use pretrained::load_encoder;
 pub use vit::{Gelu, VitConfig};
 
 use std::cell::RefCell;
