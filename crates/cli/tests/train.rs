@@ -276,6 +276,7 @@ fn bad_input_is_named_and_nothing_is_written() {
     let cases: &[(&[&str], &[&str])] = &[
         (&["nosuch"], &["nosuch", "digits"]),
         (&["broken.toml"], &["broken.toml"]),
+        (&["cifar10"], &["no data"]),
         (&["digits", "--set", "train.batchs=3"], &["train.batchs", "'train.batch'"]),
         (&["digits", "--set", "train.batch=many"], &["train.batch", "whole number"]),
         (&["digits", "--set", "train.batch"], &["train.batch"]),

@@ -59,7 +59,9 @@ fn check_forms(name: &str, d: &Drawing) {
     let spoken: Vec<&str> = root.children().filter_map(|n| n.attribute("aria-label")).collect();
     assert_eq!(spoken, texts(d).iter().map(|t| t.text.as_str()).collect::<Vec<_>>());
     assert!(xml.descendants().all(|n| n.attribute("id").is_none()), "ids would clash in a page");
-    assert!(!svg.contains("NaN") && !svg.contains("inf "), "{name}");
+    // An embedded picture is base64, which may spell anything.
+    let numbers: String = svg.split('"').filter(|part| !part.starts_with("data:")).collect();
+    assert!(!numbers.contains("NaN") && !numbers.contains("inf "), "{name}");
 
     let png = d.png(1.5).unwrap();
     let mut reader = ::png::Decoder::new(std::io::Cursor::new(&png)).read_info().unwrap();
