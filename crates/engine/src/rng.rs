@@ -165,6 +165,14 @@ impl Noise {
         move |example, index| philox([index, example, step, stream], key)
     }
 
+    /// One standard normal on the host: number `i` of word block `block` of `example`, from a key that is on the CPU.
+    /// [`Noise::normal`] has it at 4·`block` + `i`.
+    pub fn normal_at(&self, example: u32, block: u32, i: usize) -> Result<f32> {
+        ensure!(self.key.cuda_device().is_none(), "noise", "single numbers are drawn from a key on the CPU");
+        ensure!(i < 4, "noise", "a block holds four numbers, not number {i}");
+        Ok(normals_of(self.words()(example, block))[i])
+    }
+
     /// Standard normals, one row of `n` for each id in `examples` (u32 \[rows\]).
     pub fn normal(&self, examples: &Tensor, n: usize) -> Result<Tensor> {
         self.fill(
@@ -301,6 +309,7 @@ mod tests {
             noise.later(2).normal(&ids(vec![6]), 10).unwrap().to_vec().unwrap(),
             Noise::new(&Device::Cpu, 1 << 40, 3, 11).unwrap().normal(&ids(vec![6]), 10).unwrap().to_vec().unwrap()
         );
+        assert_eq!(noise.normal_at(6, 1, 2).unwrap(), one[6]);
         assert_ne!(noise.later(1).normal(&ids(vec![6]), 10).unwrap().to_vec().unwrap(), one);
     }
 

@@ -201,6 +201,17 @@ pub enum LossKind {
     X0,
 }
 
+/// What a noisy copy of a mixed image (mixup, cutmix) should be denoised to. Its one-hot vector is that of one of the two
+/// labels, drawn by their weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MixedTarget {
+    /// The label that was drawn.
+    Drawn,
+    /// Both labels, with their chances given the noisy vector: the same expected gradient, less noise in it.
+    Posterior,
+}
+
 /// The objective.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -211,11 +222,13 @@ pub struct LossConfig {
     pub weighted: bool,
     /// Label smoothing.
     pub smoothing: f32,
+    /// Target of mixed images.
+    pub mixed: MixedTarget,
 }
 
 impl Default for LossConfig {
     fn default() -> LossConfig {
-        LossConfig { kind: LossKind::CrossEntropy, weighted: false, smoothing: 0.1 }
+        LossConfig { kind: LossKind::CrossEntropy, weighted: false, smoothing: 0.1, mixed: MixedTarget::Posterior }
     }
 }
 

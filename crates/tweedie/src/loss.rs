@@ -22,6 +22,8 @@ pub struct Rows {
     pub drop: Vec<u32>,
     /// Ids that address each row's noise.
     pub examples: Vec<u32>,
+    /// Targets of the cross-entropy where they are not the clean tokens: a distribution per token, \[rows·N·V\].
+    pub targets: Option<Vec<f32>>,
 }
 
 /// Where the noise of a batch comes from.
@@ -60,6 +62,13 @@ pub fn corrupt(
     })
 }
 
+/// The chance that a noisy vector belongs to class `a` rather than `b`, where it must be one of the two: Bayes' rule for
+/// one-hot vectors under Gaussian noise, with `prior` the chance of `a` and `a − b` the difference of its two coordinates.
+pub fn posterior_of_two(prior: f64, difference: f64, signal: f64, spread: f64) -> f64 {
+    let odds = (prior / (1.0 - prior)).ln() + signal * difference / (spread * spread);
+    1.0 / (1.0 + (-odds).exp())
+}
+
 /// TDD's loss of `rows` noisy copies of images whose features are computed once: the mean over rows and tokens, \[\].
 pub fn tdd_loss(
     p: &Pass,
@@ -96,8 +105,13 @@ pub fn tdd_loss(
     let per_row = match loss.kind {
         LossKind::CrossEntropy => {
             let (w, bias) = model.head(p);
-            let targets = Tensor::from_u32(&device, &[r * sizes.tokens], rows.tokens.clone())?;
-            let l = Loss { targets: Targets::Hard(&targets), weights: weights.as_ref(), smoothing: loss.smoothing };
+            let (n, v) = (r * sizes.tokens, sizes.vocab);
+            let tensor = match &rows.targets {
+                None => Tensor::from_u32(&device, &[n], rows.tokens.clone())?,
+                Some(q) => Tensor::from_f32(&device, &[n, v], q.clone())?,
+            };
+            let targets = if rows.targets.is_none() { Targets::Hard(&tensor) } else { Targets::Soft(&tensor) };
+            let l = Loss { targets, weights: weights.as_ref(), smoothing: loss.smoothing };
             linear_cross_entropy(p.tape, &features, &w, Some(&bias), &l, None)?
         }
         kind => {
@@ -139,4 +153,37 @@ pub fn mdd_loss(p: &Pass, model: &Model, images: &Tensor, targets: &ClassTargets
     let per_row =
         linear_cross_entropy(p.tape, &features, &w, Some(&bias), &Loss { targets, weights: None, smoothing }, None)?;
     Ok(elementwise::mean(p.tape, &per_row)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tweedie_engine::rng;
+
+    /// Of the noisy vectors that the rule gives `a` with chance p, a share p was made from `a`: checked in ten bins, and the
+    /// rule is informative (not the prior everywhere).
+    #[test]
+    fn the_posterior_of_two_labels_is_calibrated() {
+        let (prior, signal, spread, n) = (0.3, 0.6, 0.8, 200_000);
+        let mut bins = [(0.0, 0.0, 0.0); 10];
+        for i in 0..n {
+            let w = rng::philox([i, 0, 0, 0], [1, 2]);
+            let [e1, e2, ..] = rng::normals_of(rng::philox([i, 1, 0, 0], [1, 2]));
+            let is_a = (rng::uniform_of(w[0]) as f64) < prior;
+            let sign = if is_a { 1.0 } else { -1.0 };
+            let p = posterior_of_two(prior, sign * signal + spread * (e1 - e2) as f64, signal, spread);
+            let bin = &mut bins[(p * 10.0) as usize];
+            *bin = (bin.0 + 1.0, bin.1 + p, bin.2 + is_a as u32 as f64);
+        }
+        for (count, p, a) in bins.into_iter().filter(|b| b.0 > 1000.0) {
+            let (p, share): (f64, f64) = (p / count, a / count);
+            assert!(
+                (share - p).abs() < 4.0 * (p * (1.0 - p) / count).sqrt(),
+                "{share} of {count} where the rule says {p}"
+            );
+        }
+        assert!(bins.iter().filter(|b| b.0 > 1000.0).count() >= 7);
+        assert_eq!(posterior_of_two(1.0, -3.0, signal, spread), 1.0);
+        assert_eq!(posterior_of_two(0.25, 0.0, 0.0, 1.0), 0.25);
+    }
 }

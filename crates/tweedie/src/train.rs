@@ -8,11 +8,11 @@ use tweedie_engine::ops::elementwise;
 use tweedie_engine::optim::{AdamConfig, AdamW, warmup_cosine};
 use tweedie_engine::{DType, Device, Noise, Tape, Tensor, rng};
 
-use crate::augment::Transform;
-use crate::config::{Config, Corrupt, Precision, SampleConfig};
+use crate::augment::{Mix, Transform};
+use crate::config::{Config, Corrupt, MixedTarget, Precision, SampleConfig};
 use crate::data::{Batch, Dataset, Loader, LoaderConfig, OnCorrupt, Position, Source};
 use crate::error::{Error, Result};
-use crate::loss::{ClassTargets, NoiseOf, Rows, mdd_loss, tdd_loss};
+use crate::loss::{ClassTargets, NoiseOf, Rows, mdd_loss, posterior_of_two, tdd_loss};
 use crate::metrics::Classification;
 use crate::model::{Drop, Model, Pass, Sizes, load_encoder};
 use crate::sample::{Prediction, classify};
@@ -268,7 +268,7 @@ impl Trainer {
         let e = &self.config.model.encoder;
         let (b, values) = (batch.labels.len(), e.channels * e.image * e.image);
         let per = b / parts;
-        let rows = self.rows(batch);
+        let rows = self.rows(batch)?;
         let mut total: Option<Tensor> = None;
         for part in 0..parts {
             let (first, last) = (part * per, (part + 1) * per);
@@ -291,6 +291,10 @@ impl Trainer {
                             t: slice(&rows.t),
                             drop: slice(&rows.drop),
                             examples: slice(&rows.examples),
+                            targets: rows.targets.as_ref().map(|q| {
+                                let v = m.sizes().vocab;
+                                q[first * k * v..last * k * v].to_vec()
+                            }),
                         };
                         let (s, l) = (&self.trained.schedule, self.trained.lambda);
                         let noise = self.at(&self.key)?;
@@ -321,14 +325,14 @@ impl Trainer {
     }
 
     /// K noisy copies per image: their timesteps, labels and dropped conditions, a pure function of seed and step.
-    fn rows(&self, batch: &Batch) -> Rows {
+    fn rows(&self, batch: &Batch) -> Result<Rows> {
         let (b, k) = (batch.labels.len(), self.config.train.kfold);
         let steps = self.trained.schedule.steps();
         let seed = self.config.seed;
         let words =
             |row: u32| rng::philox([row, self.step as u32, 0, stream::ROWS], [seed as u32, (seed >> 32) as u32]);
         let offset = rng::uniform_of(words(u32::MAX)[0]) as f64;
-        let mut r = Rows { tokens: vec![], t: vec![], drop: vec![], examples: vec![] };
+        let mut r = Rows { tokens: vec![], t: vec![], drop: vec![], examples: vec![], targets: None };
         for i in 0..b {
             for j in 0..k {
                 let row = (i * k + j) as u32;
@@ -345,7 +349,31 @@ impl Trainer {
                 r.examples.push(row);
             }
         }
-        r
+        if let (Some(mix), MixedTarget::Posterior) = (&batch.mix, self.config.loss.mixed) {
+            r.targets = Some(self.posterior_targets(&r, &batch.labels, mix)?);
+        }
+        Ok(r)
+    }
+
+    /// For each noisy copy of a mixed image the chances of its two labels, given the noise that the device will draw.
+    fn posterior_targets(&self, rows: &Rows, labels: &[u32], mix: &Mix) -> Result<Vec<f32>> {
+        let (v, k) = (self.config.model.classes, self.config.train.kfold);
+        let noise = Noise::new(&Device::Cpu, self.config.seed, stream::DIFFUSION, self.step as u32)?;
+        let mut q = vec![0.0; rows.t.len() * v];
+        for (row, q) in q.chunks_exact_mut(v).enumerate() {
+            let (a, b) = (labels[row / k], labels[mix.partner[row / k] as usize]);
+            let t = rows.t[row] as usize;
+            let (signal, spread) =
+                (self.trained.lambda * self.trained.schedule.signal(t), self.trained.schedule.spread(t));
+            let at = |class: u32| -> Result<f64> {
+                let eps = noise.normal_at(rows.examples[row], class / 4, class as usize % 4)? as f64;
+                Ok(spread * eps + if rows.tokens[row] == class { signal } else { 0.0 })
+            };
+            let p = posterior_of_two(mix.lambda as f64, at(a)? - at(b)?, signal, spread) as f32;
+            q[a as usize] += p;
+            q[b as usize] += 1.0 - p;
+        }
+        Ok(q)
     }
 
     fn targets(&self, batch: &Batch, range: std::ops::Range<usize>) -> ClassTargets {

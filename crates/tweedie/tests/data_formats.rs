@@ -142,7 +142,7 @@ fn cifar_binary() {
     write(root.join("batches.meta.txt"), b"airplane\nautomobile\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n\n");
     let set = open(dir.path()).unwrap();
     assert_eq!((set.format, set.class_names[3].as_str()), (Format::Cifar10, "cat"));
-    assert_eq!(set.val_origin, "the test split");
+    assert_eq!(set.val_origin, "the test split, for want of a validation split");
     assert!(set.notes[0].contains("2 of CIFAR-10's 5"));
     let item = set.train().unwrap().get(1).unwrap();
     assert_eq!((item.label, item.image.width, item.image.height), (9, 32, 32));

@@ -76,8 +76,13 @@ fn worst(file: &str, device: &Device, dtype: DType) -> f64 {
     let want: Vec<f32> = (0..=1000).map(|t| schedule.alpha_bar(t) as f32).collect();
     assert!(relative(&want, &g.f32("alpha_bar")) < 1e-7);
     let t = g.ints("in.t");
-    let rows =
-        Rows { tokens: g.ints("in.tokens"), drop: g.ints("in.drop"), examples: (0..t.len() as u32).collect(), t };
+    let rows = Rows {
+        tokens: g.ints("in.tokens"),
+        drop: g.ints("in.drop"),
+        examples: (0..t.len() as u32).collect(),
+        targets: None,
+        t,
+    };
     let images = g.tensor("in.images", device);
     let noise = NoiseOf::Given(g.tensor("in.eps", device));
     let mut worst = 0.0_f64;

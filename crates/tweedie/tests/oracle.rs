@@ -99,6 +99,7 @@ fn process(n: usize, tokens: usize, t: usize, lambda: f64, seed: u64, token: imp
         t: vec![t as u32; n],
         drop: vec![0; n],
         examples: (0..n as u32).collect(),
+        targets: None,
     };
     let noise = Noise::new(&Device::Cpu, seed, 1, t as u32).unwrap();
     corrupt(&Device::Cpu, &rows, tokens, K, &cosine(), lambda, &NoiseOf::Drawn(&noise)).unwrap()
@@ -413,6 +414,7 @@ fn a_small_network_learns_the_oracle() {
             t: vec![t; ROWS],
             drop: vec![0; ROWS],
             examples: ids.clone(),
+            targets: None,
         };
         let noise = NoiseOf::Drawn(&Noise::new(&Device::Cpu, 11, 1, t).unwrap());
         let noisy = Noisy { tokens: corrupt(&Device::Cpu, &rows, 1, 3, &schedule, 1.0, &noise).unwrap() };

@@ -38,7 +38,7 @@ struct Found {
     format: String,
     classes: Vec<String>,
     channels: usize,
-    evaluation: String,
+    validation: String,
     splits: Vec<Split>,
     notes: Vec<String>,
 }
@@ -58,13 +58,14 @@ pub fn run(args: &Args) -> Result<()> {
             Split { name, images: s.len(), per_class: d.class_counts(s), first_size: first, unreadable }
         })
     };
-    let splits = [split("train", &d.train), split("evaluation", &d.val)].into_iter().flatten().collect();
+    let splits =
+        [split("train", &d.train), split("validation", &d.val), split("test", &d.test)].into_iter().flatten().collect();
     let found = Found {
         name: d.name.clone(),
         format: d.format.to_string(),
         classes: d.class_names.clone(),
         channels: d.channels,
-        evaluation: d.val_origin.clone(),
+        validation: d.val_origin.clone(),
         splits,
         notes: d.notes.clone(),
     };
@@ -72,21 +73,20 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn text(f: &Found, all: bool) -> String {
-    let mut table = Table::new(&[("class", Align::Left), ("train", Align::Right), ("evaluation", Align::Right)]);
+    let mut columns = vec![("class", Align::Left)];
+    columns.extend(f.splits.iter().map(|s| (s.name, Align::Right)));
+    let mut table = Table::new(&columns);
     const SHOWN: usize = 20;
-    let of = |name: &str, c: usize| {
-        f.splits.iter().find(|s| s.name == name).map_or("–".to_string(), |s| s.per_class[c].to_string())
-    };
     for (c, name) in f.classes.iter().enumerate().take(SHOWN) {
-        table.row(vec![name.clone(), of("train", c), of("evaluation", c)]);
+        table.row(std::iter::once(name.clone()).chain(f.splits.iter().map(|s| s.per_class[c].to_string())).collect());
     }
     let mut out = format!(
-        "{} ({}), {} classes, {} channels; evaluation: {}\n",
+        "{} ({}), {} classes, {} channels; validation: {}\n",
         f.name,
         f.format,
         f.classes.len(),
         f.channels,
-        f.evaluation
+        f.validation
     );
     for s in &f.splits {
         let size = s.first_size.map_or("the first is unreadable".into(), |[w, h, _]| format!("the first is {w}×{h}"));

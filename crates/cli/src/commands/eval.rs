@@ -12,6 +12,16 @@ use super::train::{note, open_data};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table};
 
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Split {
+    /// The test split, else the validation split
+    Final,
+    /// What checkpoints were chosen on
+    Val,
+    /// What the model learned from
+    Train,
+}
+
 #[derive(clap::Args)]
 pub struct Args {
     /// Run folder, or one checkpoint in it
@@ -19,6 +29,9 @@ pub struct Args {
     /// Other data than those of the run
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
+    /// Which images: final (the test split, else the validation split), val or train
+    #[arg(long, value_enum, default_value_t = Split::Final, value_name = "SPLIT")]
+    split: Split,
     /// Numbers of sampling steps
     #[arg(long, value_delimiter = ',', value_name = "S,…")]
     steps: Vec<usize>,
@@ -93,14 +106,12 @@ pub fn run(args: &Args) -> Result<()> {
             loaded.config.model.classes
         )));
     }
-    let source = dataset.val()?;
-    note(&format!(
-        "{}: step {}, {} images ({})",
-        loaded.checkpoint.display(),
-        loaded.step,
-        source.len(),
-        dataset.val_origin
-    ));
+    let (source, origin) = match args.split {
+        Split::Final => dataset.final_split()?,
+        Split::Val => (dataset.val()?, dataset.val_origin.as_str()),
+        Split::Train => (dataset.train()?, "the training split"),
+    };
+    note(&format!("{}: step {}, {} images ({})", loaded.checkpoint.display(), loaded.step, source.len(), origin));
     let mut base = loaded.config.sample.clone();
     base.votes = args.votes.unwrap_or(base.votes).max(1);
     base.seed = args.seed.unwrap_or(base.seed);

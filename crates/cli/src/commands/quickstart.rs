@@ -87,6 +87,7 @@ fn fit(name: &'static str, config: &Config, path: &Path, device: &Device) -> Res
     let started = Instant::now();
     let dir = RunDir::create(path)?;
     let mut trainer = Trainer::new(config, open_data(config)?, device)?;
+    trainer.notes.iter().for_each(|n| note(&format!("note: {n}")));
     dir.write_config(&settings::to_toml(&trainer.config)?)?;
     dir.write_env(&Environment::now(device.to_string(), tweedie_engine::cpu::threads()))?;
     train(&mut trainer, &dir, false)?;
@@ -111,7 +112,7 @@ fn fit(name: &'static str, config: &Config, path: &Path, device: &Device) -> Res
 
 /// Evaluate both on the test split, draw everything, and say it in a table.
 fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Path) -> Result<String> {
-    let test = data.val()?;
+    let (test, _) = data.final_split()?;
     let score = |f: &mut Finished, steps: usize| {
         f.trainer.averaged(|t, c| evaluate(t, test, c, &SampleConfig { steps, ..c.sample.clone() }, 0, |_| {}))
     };
@@ -125,7 +126,7 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
     let draw = Figure::lines(&LinesSpec {
         title: "TDD and its masked twin on embedded digits".into(),
         x: Axis::linear("epoch"),
-        y: Axis::linear("top-1 on the test split (%)"),
+        y: Axis::linear("top-1 on the validation split (%)"),
         series: vec![curve(tdd), curve(mdd)],
         ..LinesSpec::default()
     })?;

@@ -151,13 +151,14 @@ pub fn note(text: &str) {
 fn describe(d: &Dataset) {
     let len = |s: &Option<data::Source>| s.as_ref().map_or(0, |s| s.len());
     note(&format!(
-        "data: {} ({}), {} classes, {} images for training, {} for evaluation ({})",
+        "data: {} ({}), {} classes, {} images for training, {} for validation ({}){}",
         d.name,
         d.format,
         d.class_names.len(),
         len(&d.train),
         len(&d.val),
-        d.val_origin
+        d.val_origin,
+        d.test.as_ref().map_or(String::new(), |t| format!(", {} for testing", t.len()))
     ));
     d.notes.iter().for_each(|n| note(&format!("note: {n}")));
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{DataError, Dataset, Format, MemorySource, Result, Source};
+use super::{DataError, Found, MemorySource, Result, Source};
 
 /// One label byte and 64 grey values from 0 to 16 per image.
 static DIGITS: &[u8] = include_bytes!("../../assets/digits.bin");
@@ -12,7 +12,7 @@ static DIGITS: &[u8] = include_bytes!("../../assets/digits.bin");
 const TEST_EVERY: usize = 5;
 
 /// An embedded data set by the part of its path after `embedded:`.
-pub fn embedded(name: &str) -> Result<Dataset> {
+pub fn open(name: &str) -> Result<Found> {
     if name != "digits" {
         return Err(DataError::Setting(format!("there is no embedded data set '{name}'; there is embedded:digits")));
     }
@@ -25,31 +25,34 @@ pub fn embedded(name: &str) -> Result<Dataset> {
     let source = |(pixels, labels): (Vec<u8>, Vec<u32>), name: &str| -> Result<Source> {
         Ok(Arc::new(MemorySource::new(format!("embedded digits, {name}"), 8, 8, 1, pixels, labels)?))
     };
-    let test = source(test, "test")?;
-    Ok(Dataset {
-        name: "digits".into(),
-        format: Format::Embedded,
+    Ok(Found {
+        train: Some(source(train, "train")?),
+        val: None,
+        test: Some(source(test, "test")?),
         class_names: (0..10).map(|d| d.to_string()).collect(),
         channels: 1,
-        train: Some(source(train, "train")?),
-        val: Some(test.clone()),
-        val_origin: "the test split".into(),
-        test: Some(test),
         notes: Vec::new(),
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::OpenOptions;
     use super::*;
 
     #[test]
     fn digits_have_their_known_counts() {
-        let d = embedded("digits").unwrap();
+        let options = OpenOptions { val_fraction: 0.0, ..OpenOptions::default() };
+        let d = super::super::open("embedded:digits", &options).unwrap();
         let (train, test) = (d.train().unwrap(), d.test.as_ref().unwrap());
         assert_eq!((train.len(), test.len()), (1438, 359));
+        assert_eq!(d.val().unwrap().len(), 359); // nothing held out: the test split stands in
         let both: Vec<usize> = d.class_counts(train).iter().zip(d.class_counts(test)).map(|(a, b)| a + b).collect();
         assert_eq!(both, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]); // as published
-        assert!(embedded("faces").unwrap_err().to_string().contains("embedded:digits"));
+        let d = super::super::open("embedded:digits", &OpenOptions::default()).unwrap();
+        let held = d.val().unwrap().len();
+        assert!((100..200).contains(&held) && d.train().unwrap().len() + held == 1438, "{held} held out");
+        assert_eq!(d.final_split().unwrap().0.len(), 359);
+        assert!(open("faces").err().unwrap().to_string().contains("embedded:digits"));
     }
 }

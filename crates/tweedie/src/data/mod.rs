@@ -86,7 +86,7 @@ pub struct OpenOptions {
     pub image_column: Option<String>,
     /// Parquet: the column with labels; otherwise `label`, `labels`, `fine_label`, `class` or `cls`.
     pub label_column: Option<String>,
-    /// Share of the training examples held out when there is no validation or test split; 0 for none.
+    /// Share of the training examples held out for validation when there is no validation split; 0 for none.
     pub val_fraction: f64,
     /// Seed of that choice.
     pub split_seed: u64,
@@ -121,7 +121,8 @@ pub struct Dataset {
     pub channels: usize,
     /// Training examples.
     pub train: Option<Source>,
-    /// Examples for evaluation during training: the validation split, else the test split, else some held out.
+    /// Examples for evaluation during training and for choosing the best checkpoint: the validation split, else some of the
+    /// training examples held out, else (if nothing may be held out) the test split.
     pub val: Option<Source>,
     /// Where `val` comes from, in words.
     pub val_origin: String,
@@ -159,16 +160,17 @@ pub(crate) struct Found {
 /// Open the data set at `path`. Fails, naming what is wrong, if nothing there can be trained on or evaluated.
 pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Dataset> {
     let path = path.as_ref();
-    if let Some(name) = path.to_str().and_then(|p| p.strip_prefix("embedded:")) {
-        return embedded::embedded(name);
-    }
     if !(0.0..1.0).contains(&options.val_fraction) {
         return Err(DataError::Setting(format!(
             "the validation share is {} and must lie between 0 and 1",
             options.val_fraction
         )));
     }
-    let (format, root) = detect::detect(path, options.format)?;
+    let embedded = path.to_str().and_then(|p| p.strip_prefix("embedded:"));
+    let (format, root) = match embedded {
+        Some(_) => (Format::Embedded, path.to_path_buf()),
+        None => detect::detect(path, options.format)?,
+    };
     let classes = options.classes.as_deref().map(classes::ClassList::read).transpose()?;
     let found = match format {
         Format::Folder => folder::open(&root, classes.as_ref())?,
@@ -176,7 +178,7 @@ pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Dataset> {
         Format::Idx => idx::open(&root, classes.as_ref())?,
         Format::Parquet => parquet::open(&root, options, classes.as_ref())?,
         Format::WebDataset => tar::open(&root, classes.as_ref())?,
-        Format::Embedded => return embedded::embedded("digits"),
+        Format::Embedded => embedded::open(embedded.unwrap_or_default())?,
     };
     let Found { train, val, test, class_names, channels, notes } = found;
     for (split, source) in [("train", &train), ("validation", &val), ("test", &test)] {
@@ -184,8 +186,9 @@ pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Dataset> {
             return Err(DataError::layout(path, format!("the {split} split holds no images")));
         }
     }
+    let file = embedded.map(Path::new).unwrap_or(path);
     let mut dataset = Dataset {
-        name: path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned()),
+        name: file.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned()),
         format,
         class_names,
         channels,
@@ -204,18 +207,17 @@ impl Dataset {
         if self.val.is_some() {
             return;
         }
-        if let Some(test) = &self.test {
-            self.val = Some(test.clone());
-            self.val_origin = "the test split".into();
+        let held = self.train.as_ref().map(|t| split::hold_out(t, options.val_fraction, options.split_seed));
+        let (Some(train), Some((rest, held))) = (&self.train, held.filter(|(r, h)| !r.is_empty() && !h.is_empty()))
+        else {
+            self.val = self.test.clone();
+            self.val_origin = match self.test {
+                Some(_) => "the test split, for want of a validation split".into(),
+                None => "nothing held out".into(),
+            };
             return;
-        }
-        self.val_origin = "nothing held out".into();
-        let Some(train) = self.train.take() else { return };
-        let (rest, held) = split::hold_out(&train, options.val_fraction, options.split_seed);
-        if rest.is_empty() || held.is_empty() {
-            self.train = Some(train);
-            return;
-        }
+        };
+        let train = train.clone();
         let share = options.val_fraction * 100.0;
         self.val_origin = format!("{} of {} training images held out ({share:.0} %)", held.len(), train.len());
         self.train = Some(Arc::new(Subset::new(train.clone(), rest)));
@@ -230,6 +232,14 @@ impl Dataset {
     /// The split for evaluation during training, or an error that says it is missing.
     pub fn val(&self) -> Result<&Source> {
         self.val.as_ref().ok_or_else(|| self.lacks("validation", "val"))
+    }
+
+    /// The split for the final evaluation: the test split, else the one of [`Dataset::val`]; and its origin in words.
+    pub fn final_split(&self) -> Result<(&Source, &str)> {
+        match &self.test {
+            Some(test) => Ok((test, "the test split")),
+            None => Ok((self.val()?, &self.val_origin)),
+        }
     }
 
     fn lacks(&self, what: &str, folder: &str) -> DataError {
