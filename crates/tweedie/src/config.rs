@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::augment::AugmentConfig;
 use crate::error::{Error, Result};
-use crate::model::{DenoiserConfig, Gelu, Pool, VitConfig};
+use crate::model::{ConditionAttention, Conditioning, DenoiserConfig, Gelu, Pool, VitConfig};
 use crate::schedule::ScheduleKind;
 use crate::settings::Layers;
 
@@ -109,6 +109,9 @@ pub struct ModelConfig {
     /// Number of classes; 0: as many as the data have.
     #[serde(default)]
     pub classes: usize,
+    /// What the model is told: `image`, or `none` for text alone (then `encoder` and `pool` have no effect).
+    #[serde(default)]
+    pub condition: Conditioning,
     /// What of the encoder is the condition.
     #[serde(default)]
     pub pool: Pool,
@@ -117,7 +120,7 @@ pub struct ModelConfig {
     pub gelu: Gelu,
     /// The encoder.
     pub encoder: VitConfig,
-    /// The denoiser (TDD only).
+    /// The denoiser (MDD of one token has a linear head instead).
     pub denoiser: DenoiserConfig,
     /// A safetensors file with encoder weights (timm, MAE, DeiT names); empty: none.
     #[serde(default)]
@@ -132,7 +135,20 @@ fn default_method() -> Method {
 }
 
 /// Names of [`ModelConfig::preset`].
-pub const PRESETS: [&str; 7] = ["digits", "tiny", "cifar", "vit-s16", "vit-b16", "vit-l16", "vit-h14"];
+pub const PRESETS: [&str; 12] = [
+    "digits",
+    "tiny",
+    "cifar",
+    "vit-s16",
+    "vit-b16",
+    "vit-l16",
+    "vit-h14",
+    "shapes",
+    "caption-tiny",
+    "coco-96",
+    "caption",
+    "text",
+];
 
 impl ModelConfig {
     /// A network by name.
@@ -146,13 +162,27 @@ impl ModelConfig {
             "vit-b16" => ((224, 16, 3, 768, 12, 12), (768, 3, 12), Pool::Cls),
             "vit-l16" => ((224, 16, 3, 1024, 24, 16), (1024, 3, 16), Pool::Cls),
             "vit-h14" => ((224, 14, 3, 1280, 32, 16), (1280, 3, 16), Pool::Cls),
+            // Sequences: every token of the encoder is a condition token.
+            "shapes" => ((32, 4, 3, 96, 3, 3), (96, 3, 3), Pool::All),
+            "caption-tiny" => ((64, 8, 3, 192, 6, 3), (192, 4, 3), Pool::All),
+            "coco-96" => ((96, 12, 3, 384, 6, 6), (384, 4, 6), Pool::All),
+            "caption" => ((224, 16, 3, 768, 12, 12), (768, 6, 12), Pool::All),
+            // No condition: the encoder is not built.
+            "text" => ((8, 2, 1, 64, 4, 4), (512, 8, 8), Pool::All),
             _ => {
                 return Err(Error::Input(format!("'{name}' is not a preset; use one of {}", PRESETS.join(", "))));
             }
         };
+        // Small networks are told the condition once: with all tokens of an image in every copy, most of the work of a
+        // training step would be the same numbers again. The others are the paper's.
+        let condition_attention = match name {
+            "shapes" | "coco-96" => ConditionAttention::Prefix,
+            _ => ConditionAttention::Full,
+        };
         Ok(ModelConfig {
             method: Method::Tdd,
             classes: 0,
+            condition: if name == "text" { Conditioning::None } else { Conditioning::Image },
             pool,
             gelu: Gelu::Erf,
             encoder: VitConfig {
@@ -164,7 +194,7 @@ impl ModelConfig {
                 heads: e.5,
                 drop_path: 0.0,
             },
-            denoiser: DenoiserConfig::new(d.0, d.1, d.2),
+            denoiser: DenoiserConfig { condition_attention, ..DenoiserConfig::new(d.0, d.1, d.2) },
             pretrained: String::new(),
             freeze_encoder: false,
         })
@@ -212,23 +242,45 @@ pub enum MixedTarget {
     Posterior,
 }
 
+/// How masked tokens count in MDD's loss of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MaskWeight {
+    /// By 1/t, with t the chance of a token to be masked: the loss is then the likelihood bound in nats per token.
+    Inverse,
+    /// All alike: the mean over the masked tokens.
+    Plain,
+}
+
 /// The objective.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LossConfig {
     /// What is predicted.
     pub kind: LossKind,
-    /// Weight each term by ᾱ_t. Off: the paper and the pilot both found the plain loss slightly better.
+    /// Weight each term by ᾱ_t (TDD). Off: the paper and the pilot both found the plain loss slightly better.
     pub weighted: bool,
     /// Label smoothing.
     pub smoothing: f32,
     /// Target of mixed images.
     pub mixed: MixedTarget,
+    /// Weight of padding beside 1 for other tokens, in \[0, 1\]. Below 1, short texts in long sequences are less about
+    /// predicting that they have ended; at 0 nothing says where a text ends.
+    pub pad_weight: f32,
+    /// How masked tokens count (MDD of sequences).
+    pub mask_weight: MaskWeight,
 }
 
 impl Default for LossConfig {
     fn default() -> LossConfig {
-        LossConfig { kind: LossKind::CrossEntropy, weighted: false, smoothing: 0.1, mixed: MixedTarget::Posterior }
+        LossConfig {
+            kind: LossKind::CrossEntropy,
+            weighted: false,
+            smoothing: 0.1,
+            mixed: MixedTarget::Posterior,
+            pad_weight: 1.0,
+            mask_weight: MaskWeight::Inverse,
+        }
     }
 }
 
@@ -404,7 +456,9 @@ impl Config {
     /// Refuse values that make no sense, naming the field.
     pub fn check(&self) -> Result<()> {
         let wrong = |what: String| Err(Error::Input(what));
-        self.model.encoder.check()?;
+        if self.model.condition == Conditioning::Image {
+            self.model.encoder.check()?;
+        }
         self.model.denoiser.check(1)?;
         let t = &self.train;
         for (name, v) in [("epochs", t.epochs), ("batch", t.batch), ("kfold", t.kfold), ("accumulate", t.accumulate)] {
@@ -434,6 +488,9 @@ impl Config {
         }
         if !(0.0..1.0).contains(&self.loss.smoothing) {
             return wrong(format!("loss.smoothing = {} must lie in [0, 1)", self.loss.smoothing));
+        }
+        if !(0.0..=1.0).contains(&self.loss.pad_weight) {
+            return wrong(format!("loss.pad_weight = {} must lie in [0, 1]", self.loss.pad_weight));
         }
         if self.process.steps == 0 || self.sample.steps == 0 || self.sample.votes == 0 {
             return wrong("process.steps, sample.steps and sample.votes must be at least 1".into());

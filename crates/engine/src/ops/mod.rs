@@ -14,6 +14,7 @@ pub mod modulate;
 pub mod noisy_input;
 pub mod norm;
 pub mod patchify;
+pub mod token_scores;
 pub mod tokens;
 
 use crate::cases::{Case, Size};
@@ -36,6 +37,7 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
         (&noisy_input::SOURCE, &[0]),
         (&norm::SOURCE, &[0]),
         (&patchify::SOURCE, &[0]),
+        (&token_scores::SOURCE, &[0]),
         (&tokens::SOURCE, &[0]),
         (&tokens::EMBED_SOURCE, &[0]),
     ]
@@ -54,6 +56,7 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
         noisy_input::cases,
         norm::cases,
         patchify::cases,
+        token_scores::cases,
         tokens::cases,
     ];
     lists.iter().flat_map(|cases| cases(size)).collect()

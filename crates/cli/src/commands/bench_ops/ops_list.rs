@@ -125,6 +125,14 @@ fn noisy_input(batch: usize, n: usize, vocab: usize, d: usize) -> Entry {
 }
 
 /// Weights, gradient, both moments and the average are read, all but the gradient written, and the bf16 shadow on a GPU.
+fn token_scores(s: &Setup, rows: usize, classes: usize) -> Entry {
+    entry("token_scores", format!("{rows} of {classes}"), moved(s, rows * classes, 0), move |s| {
+        let logits = s.normal(0, &[rows, classes], 1.0)?.cast(s.dtype)?;
+        let targets = Tensor::from_u32(&s.device, &[rows], (0..rows as u32).map(|i| i % classes as u32).collect())?;
+        Ok(Box::new(move || ops::token_scores::token_scores(&logits, &targets).map(|_| ())))
+    })
+}
+
 fn adamw(s: &Setup, n: usize) -> Entry {
     let low = s.dtype == DType::Bf16;
     let bytes = n * (9 * 4 + 4 + if low { 2 } else { 0 }); // the norm reads the gradient once more
@@ -159,6 +167,7 @@ pub fn entries(s: &Setup) -> Vec<Entry> {
             scale(s, m, d),
             linear_cross_entropy(few(192), d, 8000),
             noisy_input(few(16), 24, 8000, d),
+            token_scores(s, few(192), 8000),
             adamw(s, few(1 << 22)),
         ];
     }
@@ -175,6 +184,7 @@ pub fn entries(s: &Setup) -> Vec<Entry> {
         scale(s, m, d),
         linear_cross_entropy(few(4096), d, 30522),
         noisy_input(few(128), 32, 30522, d),
+        token_scores(s, few(4096), 30522),
         adamw(s, few(110 << 20)),
     ]
 }
