@@ -25,7 +25,7 @@ pub enum Role {
     Weight,
     /// No gradient; kept as it is.
     Data,
-    /// No gradient; only its type matters: it is the compute type (for ops without an activation as input).
+    /// No gradient; in the compute type: an input of an op that has no backward, or one that only tells others the type.
     Type,
 }
 
@@ -137,6 +137,9 @@ impl Case {
         }
         let out = self.forward(&tape, &vars)?;
         let output = out.value().to_vec()?;
+        if !self.inputs.iter().any(|i| i.role.has_grad()) {
+            return Ok(Outcome { output, grads: Vec::new() }); // an op for inference alone
+        }
         let dy = round(&self.output_gradient(out.shape()))?.to_device(device)?.cast(out.value().dtype())?;
         let grads = tape.backward_from(&out, dy, None)?;
         let mut found = Vec::new();

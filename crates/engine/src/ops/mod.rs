@@ -4,7 +4,9 @@
 //! and the `.cu` file holds the kernels.
 
 pub mod attention;
+pub mod blend;
 mod check;
+pub mod choose;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod elementwise;
@@ -15,6 +17,7 @@ pub mod noisy_input;
 pub mod norm;
 pub mod patchify;
 pub mod tokens;
+pub mod unmask;
 
 use crate::cases::{Case, Size};
 use crate::cuda::Source;
@@ -27,6 +30,8 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
         (&attention::SOURCE, &attention::SIZES),
         (&attention::SOURCE_F32, &attention::SIZES),
         (&attention::SOURCE_PAD, &[0]),
+        (&blend::SOURCE, &[0]),
+        (&choose::SOURCE, &[0]),
         (&cross_entropy::SOURCE, &[0]),
         (&dropout::SOURCE, &[0]),
         (&elementwise::SOURCE, &[0]),
@@ -38,6 +43,7 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
         (&patchify::SOURCE, &[0]),
         (&tokens::SOURCE, &[0]),
         (&tokens::EMBED_SOURCE, &[0]),
+        (&unmask::SOURCE, &[0]),
     ]
 }
 
@@ -45,6 +51,8 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
 pub(crate) fn cases(size: Size) -> Vec<Case> {
     let lists = [
         attention::cases,
+        blend::cases,
+        choose::cases,
         cross_entropy::cases,
         dropout::cases,
         elementwise::cases,
@@ -55,6 +63,7 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
         norm::cases,
         patchify::cases,
         tokens::cases,
+        unmask::cases,
     ];
     lists.iter().flat_map(|cases| cases(size)).collect()
 }
