@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::augment::AugmentConfig;
 use crate::error::{Error, Result};
-use crate::model::{DenoiserConfig, Gelu, Pool, VitConfig};
+use crate::model::{Conditioning, DenoiserConfig, Gelu, Pool, VitConfig};
 use crate::schedule::ScheduleKind;
 use crate::settings::Layers;
 
@@ -109,6 +109,9 @@ pub struct ModelConfig {
     /// Number of classes; 0: as many as the data have.
     #[serde(default)]
     pub classes: usize,
+    /// What the model is told: `image`, or `none` for text alone (then `encoder` and `pool` have no effect).
+    #[serde(default)]
+    pub condition: Conditioning,
     /// What of the encoder is the condition.
     #[serde(default)]
     pub pool: Pool,
@@ -117,7 +120,7 @@ pub struct ModelConfig {
     pub gelu: Gelu,
     /// The encoder.
     pub encoder: VitConfig,
-    /// The denoiser (TDD only).
+    /// The denoiser (MDD of one token has a linear head instead).
     pub denoiser: DenoiserConfig,
     /// A safetensors file with encoder weights (timm, MAE, DeiT names); empty: none.
     #[serde(default)]
@@ -132,7 +135,20 @@ fn default_method() -> Method {
 }
 
 /// Names of [`ModelConfig::preset`].
-pub const PRESETS: [&str; 7] = ["digits", "tiny", "cifar", "vit-s16", "vit-b16", "vit-l16", "vit-h14"];
+pub const PRESETS: [&str; 12] = [
+    "digits",
+    "tiny",
+    "cifar",
+    "vit-s16",
+    "vit-b16",
+    "vit-l16",
+    "vit-h14",
+    "shapes",
+    "caption-tiny",
+    "coco-96",
+    "caption",
+    "text",
+];
 
 impl ModelConfig {
     /// A network by name.
@@ -146,6 +162,13 @@ impl ModelConfig {
             "vit-b16" => ((224, 16, 3, 768, 12, 12), (768, 3, 12), Pool::Cls),
             "vit-l16" => ((224, 16, 3, 1024, 24, 16), (1024, 3, 16), Pool::Cls),
             "vit-h14" => ((224, 14, 3, 1280, 32, 16), (1280, 3, 16), Pool::Cls),
+            // Sequences: every token of the encoder is a condition token.
+            "shapes" => ((32, 4, 3, 96, 3, 3), (96, 3, 3), Pool::All),
+            "caption-tiny" => ((64, 8, 3, 192, 6, 3), (192, 4, 3), Pool::All),
+            "coco-96" => ((96, 8, 3, 384, 8, 6), (384, 6, 6), Pool::All),
+            "caption" => ((224, 16, 3, 768, 12, 12), (768, 6, 12), Pool::All),
+            // No condition: the encoder is not built.
+            "text" => ((8, 2, 1, 64, 4, 4), (512, 8, 8), Pool::All),
             _ => {
                 return Err(Error::Input(format!("'{name}' is not a preset; use one of {}", PRESETS.join(", "))));
             }
@@ -153,6 +176,7 @@ impl ModelConfig {
         Ok(ModelConfig {
             method: Method::Tdd,
             classes: 0,
+            condition: if name == "text" { Conditioning::None } else { Conditioning::Image },
             pool,
             gelu: Gelu::Erf,
             encoder: VitConfig {
@@ -391,7 +415,9 @@ impl Config {
     /// Refuse values that make no sense, naming the field.
     pub fn check(&self) -> Result<()> {
         let wrong = |what: String| Err(Error::Input(what));
-        self.model.encoder.check()?;
+        if self.model.condition == Conditioning::Image {
+            self.model.encoder.check()?;
+        }
         self.model.denoiser.check(1)?;
         let t = &self.train;
         for (name, v) in [("epochs", t.epochs), ("batch", t.batch), ("kfold", t.kfold), ("accumulate", t.accumulate)] {

@@ -3,12 +3,12 @@
 
 use tweedie_engine::ops::cross_entropy::{Loss, Targets, linear_cross_entropy};
 use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens};
-use tweedie_engine::ops::{elementwise, mean_square, tokens};
+use tweedie_engine::ops::{elementwise, mean_square};
 use tweedie_engine::{DType, Device, Noise, Tensor, Var};
 
 use crate::config::{LossConfig, LossKind};
 use crate::error::{Error, Result};
-use crate::model::{Model, Pass};
+use crate::model::{Input, Model, Pass};
 use crate::schedule::Schedule;
 
 /// One noisy copy per row; rows of one image follow each other.
@@ -77,15 +77,13 @@ pub fn tdd_loss(
         return Err(Error::Input(format!("{r} noisy rows do not go with {b} images")));
     }
     let sizes = model.sizes();
-    let cond = model.condition(p, images)?;
-    let cond = model.project_condition(p, &cond)?;
-    let cond = tokens::repeat(p.tape, &cond, r / b)?;
     let noisy = corrupt(&device, rows, sizes.tokens, sizes.vocab, schedule, lambda, noise)?;
     let drop = match rows.drop.iter().any(|d| *d != 0) {
         true => Some(Tensor::from_u32(&device, &[r], rows.drop.clone())?),
         false => None,
     };
-    let features = model.denoise(p, &noisy, &rows.t, &cond, drop.as_ref())?;
+    let context = model.context(p, Some(images), drop.is_some())?.rows(p.tape, r / b, drop.as_ref())?;
+    let features = model.features(p, &Input::Noisy(&noisy), &rows.t, &context)?;
     let weights = match loss.weighted {
         true => {
             let w = |t: &u32| std::iter::repeat_n(schedule.alpha_bar(*t as usize) as f32, sizes.tokens);

@@ -3,7 +3,7 @@
 use safetensors::SafeTensors;
 use tweedie::config::{LossConfig, Method, ModelConfig};
 use tweedie::loss::{NoiseOf, Rows, corrupt, tdd_loss};
-use tweedie::model::{DenoiserConfig, Gelu, Model, Pass, Pool, Sizes, VitConfig};
+use tweedie::model::{Conditioning, DenoiserConfig, Gelu, Model, Pass, Pool, Sizes, VitConfig};
 use tweedie::schedule::{Schedule, ScheduleKind};
 use tweedie_engine::ops::tokens;
 use tweedie_engine::{DType, Device, Tape, Tensor};
@@ -47,6 +47,7 @@ fn worst(file: &str, device: &Device, dtype: DType) -> f64 {
     let config = ModelConfig {
         method: Method::Tdd,
         classes: 0,
+        condition: Conditioning::Image,
         pool: if caption { Pool::All } else { Pool::Mean },
         gelu: Gelu::Erf,
         encoder: VitConfig {

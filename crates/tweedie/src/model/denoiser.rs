@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 use tweedie_engine::ops::attention::Mask;
-use tweedie_engine::ops::noisy_input::{NoisyTokens, noisy_input};
+use tweedie_engine::ops::noisy_input::noisy_input;
 use tweedie_engine::ops::{attention, elementwise, linear, modulate, norm, tokens};
 use tweedie_engine::{Act, DType, Device, Group, Tensor, Var};
 
 use super::build::{Init, Plan};
+use super::context::{Context, Input, Seen, append, part};
 use super::layers::{Block, BlockShape, Ids, Linear, NORM_EPS, Norm, Pass};
 use super::vit::Gelu;
 use crate::error::{Error, Result};
@@ -77,6 +78,9 @@ impl DenoiserConfig {
         if *kind == DenoiserKind::Mlp && tokens != 1 {
             return wrong(format!("kind = \"mlp\" denoises one token, the data have {tokens}"));
         }
+        if *kind != DenoiserKind::Transformer && self.condition_attention == ConditionAttention::Prefix {
+            return wrong("condition_attention = \"prefix\" goes with kind = \"transformer\"".into());
+        }
         Ok(())
     }
 }
@@ -109,9 +113,8 @@ pub(crate) struct Denoiser {
     config: DenoiserConfig,
     tokens: usize,
     cond_tokens: usize,
-    token_in: Linear,
-    cond_in: Linear,
-    null_cond: usize,
+    token_in: TokenIn,
+    condition: Option<Condition>,
     pos: usize,
     time1: Linear,
     time2: Linear,
@@ -120,12 +123,21 @@ pub(crate) struct Denoiser {
     head: Linear,
 }
 
-/// What a denoiser reads.
-pub(crate) struct Noisy<'a> {
-    /// Recipe of the noisy vectors.
-    pub tokens: &'a NoisyTokens,
-    /// Time features \[B, 256\].
-    pub time: &'a Tensor,
+/// The input layer.
+#[derive(Clone, Copy, Debug)]
+enum TokenIn {
+    /// Reads noisy vectors (TDD): weight \[d, V\] and bias.
+    Vectors(Linear),
+    /// Looks up tokens (MDD): a table \[V + 1, d\] whose last row stands for a masked token.
+    Ids(usize),
+}
+
+/// How the condition comes in.
+#[derive(Clone, Copy, Debug)]
+struct Condition {
+    to: Linear,
+    /// Stands in for a dropped condition.
+    null: usize,
 }
 
 /// Sizes around the denoiser.
@@ -133,7 +145,10 @@ pub(crate) struct Noisy<'a> {
 pub(crate) struct Around {
     pub vocab: usize,
     pub tokens: usize,
+    /// Reads token ids, some of them masked, instead of noisy vectors.
+    pub masked: bool,
     pub cond_dim: usize,
+    /// Condition tokens; 0: there is no condition.
     pub cond_tokens: usize,
     /// Blocks before this one in the whole network: numbers the drop-path streams.
     pub blocks_before: usize,
@@ -142,19 +157,19 @@ pub(crate) struct Around {
 impl Denoiser {
     pub fn plan(plan: &mut Plan, name: &str, c: &DenoiserConfig, gelu: Gelu, a: Around) -> Denoiser {
         let d = c.width;
-        let token_in = Linear {
-            // Each row reads one class: variance 1/V would drown a single class, so as wide as an embedding.
-            w: plan.add(
-                format!("{name}.token_in.weight"),
-                &[d, a.vocab],
-                Group::Decay,
-                Init::TruncNormal(0.02_f32.max(1.0 / (a.vocab as f32).sqrt())),
-            ),
-            b: plan.add(format!("{name}.token_in.bias"), &[d], Group::NoDecay, Init::Zeros),
+        // Each row reads one class: variance 1/V would drown a single class, so as wide as an embedding.
+        let init = Init::TruncNormal(0.02_f32.max(1.0 / (a.vocab as f32).sqrt()));
+        let token_in = match a.masked {
+            false => TokenIn::Vectors(Linear {
+                w: plan.add(format!("{name}.token_in.weight"), &[d, a.vocab], Group::Decay, init),
+                b: plan.add(format!("{name}.token_in.bias"), &[d], Group::NoDecay, Init::Zeros),
+            }),
+            true => TokenIn::Ids(plan.add(format!("{name}.token_embed.weight"), &[a.vocab + 1, d], Group::Decay, init)),
         };
-        let cond_in = Linear::plan(plan, &format!("{name}.cond_in"), a.cond_dim, d);
-        let null_cond =
-            plan.add(format!("{name}.null_cond"), &[1, a.cond_tokens, d], Group::NoDecay, Init::Normal(0.02));
+        let condition = (a.cond_tokens > 0).then(|| Condition {
+            to: Linear::plan(plan, &format!("{name}.cond_in"), a.cond_dim, d),
+            null: plan.add(format!("{name}.null_cond"), &[1, a.cond_tokens, d], Group::NoDecay, Init::Normal(0.02)),
+        });
         let pos = plan.add(
             format!("{name}.pos_embed"),
             &[1, a.cond_tokens + a.tokens, d],
@@ -188,8 +203,7 @@ impl Denoiser {
             tokens: a.tokens,
             cond_tokens: a.cond_tokens,
             token_in,
-            cond_in,
-            null_cond,
+            condition,
             pos,
             time1,
             time2,
@@ -199,56 +213,113 @@ impl Denoiser {
         }
     }
 
-    /// The condition in the denoiser's own width, computed once and used for all copies and steps.
+    fn conditioned(&self) -> Result<Condition> {
+        self.condition.ok_or_else(|| Error::Input("this model has no condition".into()))
+    }
+
+    /// The condition in the denoiser's own width \[B, C, d\].
     pub fn condition(&self, p: &Pass, ids: &Ids, cond: &Var) -> Result<Var> {
-        self.cond_in.forward(p, ids, cond, None)
+        self.conditioned()?.to.forward(p, ids, cond, None)
     }
 
-    /// Replace the condition of examples whose `drop` (u32 \[B\]) is not 0 by the learned null condition.
-    pub fn drop_condition(&self, p: &Pass, ids: &Ids, cond: &Var, drop: &Tensor) -> Result<Var> {
-        let null = p.tape.param(p.params, ids[self.null_cond]);
-        Ok(tokens::select(p.tape, cond, &null, drop)?)
+    /// The learned null condition \[1, C, d\].
+    pub fn null(&self, p: &Pass, ids: &Ids) -> Result<Var> {
+        Ok(p.tape.param(p.params, ids[self.conditioned()?.null]))
     }
 
-    /// Features \[B, N, width\] of the noisy tokens, ready for the head. `cond` comes from [`Denoiser::condition`].
-    pub fn features(&self, p: &Pass, ids: &Ids, noisy: &Noisy, cond: &Var) -> Result<Var> {
+    /// Everything about a condition from [`Denoiser::condition`] that does not depend on time and noisy tokens; with `null`,
+    /// also of the learned null condition.
+    pub fn context(&self, p: &Pass, ids: &Ids, cond: &Var, null: bool) -> Result<Context> {
+        let learned = null.then(|| self.null(p, ids)).transpose()?;
+        let (ConditionAttention::Prefix, Body::Transformer(blocks)) = (self.config.condition_attention, &self.body)
+        else {
+            return Ok(Context { own: Seen::Tokens(cond.clone()), null: learned.map(Seen::Tokens) });
+        };
+        // The null condition is one more example, so that all share the products.
+        let x = learned.map_or_else(|| Ok(cond.clone()), |n| append(p.tape, cond, &n))?;
+        let keys = self.prefix_keys(p, ids, &x, blocks)?;
+        if !null {
+            return Ok(Context { own: Seen::Keys(keys), null: None });
+        }
+        let (own, null) = keys.iter().map(|k| part(p.tape, k)).collect::<Result<(Vec<_>, Vec<_>)>>()?;
+        Ok(Context { own: Seen::Keys(own), null: Some(Seen::Keys(null)) })
+    }
+
+    /// Keys and values \[B, C, 2·d\] of condition tokens in every block, where they see each other alone.
+    fn prefix_keys(&self, p: &Pass, ids: &Ids, cond: &Var, blocks: &[Block]) -> Result<Vec<Var>> {
+        let pos = tokens::slice(p.tape, &p.tape.param(p.params, ids[self.pos]), 0..self.cond_tokens)?;
+        let mut x = elementwise::add_broadcast(p.tape, cond, &pos)?;
+        let mut keys = Vec::with_capacity(blocks.len());
+        let Some((last, before)) = blocks.split_last() else { return Ok(keys) };
+        for b in before {
+            let (next, kv) = b.forward_prefix(p, ids, &x)?;
+            keys.push(kv);
+            x = next;
+        }
+        keys.push(last.keys(p, ids, &x)?);
+        Ok(keys)
+    }
+
+    /// The input layer: \[B, N, d\].
+    fn read(&self, p: &Pass, ids: &Ids, input: &Input) -> Result<Var> {
         let t = p.tape;
         let param = |i: usize| t.param(p.params, ids[i]);
-        let y = noisy_input(t, noisy.tokens, &param(self.token_in.w), &param(self.token_in.b), p.dtype)?;
-        let time = self.time1.forward(p, ids, &t.constant(noisy.time.clone()), Some(Act::Silu))?;
+        Ok(match (input, self.token_in) {
+            (Input::Noisy(y), TokenIn::Vectors(l)) => noisy_input(t, y, &param(l.w), &param(l.b), p.dtype)?,
+            (Input::Projected(y), TokenIn::Vectors(l)) => {
+                elementwise::add_broadcast(t, &elementwise::cast(t, y, p.dtype)?, &param(l.b))?
+            }
+            (Input::Tokens(x), TokenIn::Ids(table)) => tokens::embed(t, &param(table), x, p.dtype)?,
+            (Input::Tokens(_), _) => return Err(Error::Input("TDD reads noisy vectors, not token ids".into())),
+            (_, TokenIn::Ids(_)) => return Err(Error::Input("MDD reads token ids, not noisy vectors".into())),
+        })
+    }
+
+    /// Features \[B, N, width\] of the tokens, ready for the head. `time` holds time features \[B, 256\], `context` a row for
+    /// each example.
+    pub fn features(&self, p: &Pass, ids: &Ids, input: &Input, time: &Tensor, context: &Context) -> Result<Var> {
+        let t = p.tape;
+        let y = self.read(p, ids, input)?;
+        let time = self.time1.forward(p, ids, &t.constant(time.clone()), Some(Act::Silu))?;
         let time = self.time2.forward(p, ids, &time, None)?;
-        let (c, n) = (self.cond_tokens, self.tokens);
-        let x = match &self.body {
-            Body::Transformer(blocks) => {
+        if y.shape().get(1) != Some(&self.tokens) {
+            return Err(Error::Input(format!("tokens {:?}, the model has {} per example", y.shape(), self.tokens)));
+        }
+        let x = match (&self.body, &context.own) {
+            (Body::Transformer(blocks), Seen::Keys(keys)) => {
+                let pos = t.param(p.params, ids[self.pos]);
+                let pos = tokens::slice(t, &pos, self.cond_tokens..self.cond_tokens + self.tokens)?;
+                let y = elementwise::add_per_example(t, &y, &time)?;
+                let mut x = elementwise::add_broadcast(t, &y, &pos)?;
+                for (b, kv) in blocks.iter().zip(keys) {
+                    x = b.forward_over(p, ids, &x, kv)?;
+                }
+                x
+            }
+            (Body::Transformer(blocks), _) => {
                 let prefix = self.config.condition_attention == ConditionAttention::Prefix;
                 let y = if prefix { elementwise::add_per_example(t, &y, &time)? } else { y };
-                let x = tokens::concat(t, &[cond, &y])?;
-                let mut x = elementwise::add_broadcast(t, &x, &param(self.pos))?;
+                let mut x = self.join(p, ids, &y, context)?;
                 if !prefix {
                     x = elementwise::add_per_example(t, &x, &time)?;
                 }
-                let mask = Mask { keys: None, prefix: if prefix { c } else { 0 } };
+                let mask = Mask { keys: None, prefix: if prefix { self.cond_tokens } else { 0 } };
                 for b in blocks {
                     x = b.forward(p, ids, &x, &mask)?;
                 }
-                tokens::slice(t, &x, c..c + n)?
+                self.noisy_part(p, x)?
             }
-            Body::Dit(blocks) => {
+            (Body::Dit(blocks), _) => {
                 // Time and mean condition steer the norms; the tokens themselves attend to each other.
-                let steer = tokens::mean_tokens(t, cond, 0..c)?;
-                let steer = elementwise::reshape(t, &steer, &[steer.shape()[0], self.config.width])?;
-                let steer = elementwise::add(t, &steer, &time)?;
-                let x = tokens::concat(t, &[cond, &y])?;
-                let mut x = elementwise::add_broadcast(t, &x, &param(self.pos))?;
+                let steer = self.steer(p, &time, context)?;
+                let mut x = self.join(p, ids, &y, context)?;
                 for b in blocks {
                     x = b.forward(p, ids, &x, &steer)?;
                 }
-                tokens::slice(t, &x, c..c + n)?
+                self.noisy_part(p, x)?
             }
-            Body::Mlp(blocks) => {
-                let steer = tokens::mean_tokens(t, cond, 0..c)?;
-                let steer = elementwise::reshape(t, &steer, &[steer.shape()[0], self.config.width])?;
-                let steer = elementwise::add(t, &steer, &time)?;
+            (Body::Mlp(blocks), _) => {
+                let steer = self.steer(p, &time, context)?;
                 let mut x = y;
                 for b in blocks {
                     x = b.forward(p, ids, &x, &steer)?;
@@ -257,6 +328,39 @@ impl Denoiser {
             }
         };
         self.norm.forward(p, ids, &x)
+    }
+
+    /// Condition tokens, where there are any, before the noisy ones, with their positions.
+    fn join(&self, p: &Pass, ids: &Ids, y: &Var, context: &Context) -> Result<Var> {
+        let pos = p.tape.param(p.params, ids[self.pos]);
+        Ok(match self.seen(context)? {
+            Some(cond) => elementwise::add_broadcast(p.tape, &tokens::concat(p.tape, &[cond, y])?, &pos)?,
+            None => elementwise::add_broadcast(p.tape, y, &pos)?,
+        })
+    }
+
+    fn noisy_part(&self, p: &Pass, x: Var) -> Result<Var> {
+        if self.cond_tokens == 0 {
+            return Ok(x);
+        }
+        Ok(tokens::slice(p.tape, &x, self.cond_tokens..self.cond_tokens + self.tokens)?)
+    }
+
+    /// The condition tokens of `context`.
+    fn seen<'a>(&self, context: &'a Context) -> Result<Option<&'a Var>> {
+        match &context.own {
+            Seen::Tokens(x) if self.cond_tokens > 0 => Ok(Some(x)),
+            Seen::Nothing if self.cond_tokens == 0 => Ok(None),
+            _ => Err(Error::Input("this context belongs to another model".into())),
+        }
+    }
+
+    /// Time and mean condition in one vector, \[B, d\].
+    fn steer(&self, p: &Pass, time: &Var, context: &Context) -> Result<Var> {
+        let Some(cond) = self.seen(context)? else { return Ok(time.clone()) };
+        let mean = tokens::mean_tokens(p.tape, cond, 0..self.cond_tokens)?;
+        let mean = elementwise::reshape(p.tape, &mean, &[mean.shape()[0], self.config.width])?;
+        Ok(elementwise::add(p.tape, &mean, time)?)
     }
 
     /// Logits \[B, N, V\].

@@ -1,7 +1,7 @@
 //! The pieces that encoder and denoiser share: linear layers, norms and transformer blocks.
 
-use tweedie_engine::ops::attention::{Mask, attention};
-use tweedie_engine::ops::{dropout, elementwise, linear, norm};
+use tweedie_engine::ops::attention::{Mask, attention, cross_attention};
+use tweedie_engine::ops::{dropout, elementwise, linear, norm, tokens};
 use tweedie_engine::{Act, DType, Group, Noise, ParamId, Params, Tape, Tensor, Var};
 
 use super::build::{Init, Plan};
@@ -168,14 +168,8 @@ impl Block {
     }
 
     fn apply(&self, t: &Tape, x: &Var, v: &[Var], mask: &Mask, drop: Option<&Drop>) -> tweedie_engine::Result<Var> {
-        let h = norm::layer_norm(t, x, &v[0], &v[1], NORM_EPS)?;
-        let qkv = linear::linear(t, &h, &v[2], Some(&v[3]), None, None)?;
-        let a = attention(t, &qkv, self.heads, mask)?;
-        let Some(d) = drop else {
-            let x = linear::linear(t, &a, &v[4], Some(&v[5]), None, Some(x))?;
-            let h = norm::layer_norm(t, &x, &v[6], &v[7], NORM_EPS)?;
-            return linear::mlp(t, &h, (&v[8], &v[9]), self.act, (&v[10], &v[11]), Some(&x));
-        };
+        let a = attention(t, &project(t, x, v)?, self.heads, mask)?;
+        let Some(d) = drop else { return self.after_attention(t, x, &a, v) };
         let path = |y: &Var, half: u32| {
             dropout::drop_path(t, y, self.drop_path, &d.noise.later(2 * self.index + half), &d.examples)
         };
@@ -185,4 +179,79 @@ impl Block {
         let m = linear::mlp(t, &h, (&v[8], &v[9]), self.act, (&v[10], &v[11]), None)?;
         elementwise::add(t, &x, &path(&m, 1)?)
     }
+    /// What follows attention, without drop path: its output layer and the MLP, each with its residual.
+    fn after_attention(&self, t: &Tape, x: &Var, a: &Var, v: &[Var]) -> tweedie_engine::Result<Var> {
+        let x = linear::linear(t, a, &v[4], Some(&v[5]), None, Some(x))?;
+        let h = norm::layer_norm(t, &x, &v[6], &v[7], NORM_EPS)?;
+        linear::mlp(t, &h, (&v[8], &v[9]), self.act, (&v[10], &v[11]), Some(&x))
+    }
+
+    /// The block for tokens `x` \[B, C, d\] that others look at: what comes out, and the keys and values \[B, C, 2·d\] that
+    /// the others see. No drop path.
+    pub fn forward_prefix(&self, p: &Pass, ids: &Ids, x: &Var) -> Result<(Var, Var)> {
+        let vars = self.vars(p, ids);
+        if !p.recompute {
+            return Ok(self.apply_prefix(p.tape, x, &vars)?);
+        }
+        // A recomputed segment has one output: both are packed into it.
+        let inputs: Vec<&Var> = std::iter::once(x).chain(&vars).collect();
+        let block = self.clone();
+        let packed = p.tape.recompute(&inputs, move |tape, v| {
+            let (x, kv) = block.apply_prefix(tape, &v[0], &v[1..])?;
+            let d = x.value().width();
+            let n = x.value().rows();
+            let (x, kv) = (elementwise::reshape(tape, &x, &[n, 1, d])?, elementwise::reshape(tape, &kv, &[n, 2, d])?);
+            elementwise::reshape(tape, &tokens::concat(tape, &[&x, &kv])?, &[v[0].shape()[0], v[0].shape()[1], 3 * d])
+        })?;
+        Ok(split(p.tape, &packed)?)
+    }
+
+    /// The keys and values alone: all that is needed of the last block.
+    pub fn keys(&self, p: &Pass, ids: &Ids, x: &Var) -> Result<Var> {
+        let vars = self.vars(p, ids);
+        let kv = |t: &Tape, x: &Var, v: &[Var]| Ok(split(t, &project(t, x, v)?)?.1);
+        if !p.recompute {
+            return Ok(kv(p.tape, x, &vars)?);
+        }
+        let inputs: Vec<&Var> = std::iter::once(x).chain(&vars).collect();
+        Ok(p.tape.recompute(&inputs, move |tape, v| kv(tape, &v[0], &v[1..]))?)
+    }
+
+    fn apply_prefix(&self, t: &Tape, x: &Var, v: &[Var]) -> tweedie_engine::Result<(Var, Var)> {
+        let qkv = project(t, x, v)?;
+        let a = attention(t, &qkv, self.heads, &Mask::default())?;
+        Ok((self.after_attention(t, x, &a, v)?, split(t, &qkv)?.1))
+    }
+
+    /// The block for tokens `x` \[B, N, d\] that look at others' keys and values `kv` \[B, C, 2·d\] and at themselves. No drop
+    /// path.
+    pub fn forward_over(&self, p: &Pass, ids: &Ids, x: &Var, kv: &Var) -> Result<Var> {
+        let vars = self.vars(p, ids);
+        if !p.recompute {
+            return Ok(self.apply_over(p.tape, x, kv, &vars)?);
+        }
+        let inputs: Vec<&Var> = [x, kv].into_iter().chain(&vars).collect();
+        let block = self.clone();
+        Ok(p.tape.recompute(&inputs, move |tape, v| block.apply_over(tape, &v[0], &v[1], &v[2..]))?)
+    }
+
+    fn apply_over(&self, t: &Tape, x: &Var, kv: &Var, v: &[Var]) -> tweedie_engine::Result<Var> {
+        let (q, own) = split(t, &project(t, x, v)?)?;
+        let a = cross_attention(t, &q, &tokens::concat(t, &[kv, &own])?, self.heads, None)?;
+        self.after_attention(t, x, &a, v)
+    }
+}
+
+/// Queries, keys and values \[B, L, 3·d\] of a block whose parameters are `v`.
+fn project(t: &Tape, x: &Var, v: &[Var]) -> tweedie_engine::Result<Var> {
+    let h = norm::layer_norm(t, x, &v[0], &v[1], NORM_EPS)?;
+    linear::linear(t, &h, &v[2], Some(&v[3]), None, None)
+}
+
+/// \[B, L, 3·d\] into its first third \[B, L, d\] and the rest \[B, L, 2·d\].
+fn split(t: &Tape, x: &Var) -> tweedie_engine::Result<(Var, Var)> {
+    let (b, l, d) = (x.shape()[0], x.shape()[1], x.value().width() / 3);
+    let x = elementwise::reshape(t, x, &[b * l, 3, d])?;
+    let (first, rest) = (tokens::slice(t, &x, 0..1)?, tokens::slice(t, &x, 1..3)?);
+    Ok((elementwise::reshape(t, &first, &[b, l, d])?, elementwise::reshape(t, &rest, &[b, l, 2 * d])?))
 }

@@ -1,12 +1,14 @@
-//! The networks: a ViT encoder that gives the condition, and on top of it the denoiser (TDD) or a linear head (its masked
-//! twin, MDD). Names and layouts of weights are PyTorch's.
+//! The networks: a ViT encoder that gives the condition (unconditional models have none), and on top of it the denoiser (TDD,
+//! and MDD of sequences) or a linear head (MDD of one token). Names and layouts of weights are PyTorch's.
 
 mod build;
+mod context;
 mod denoiser;
 mod layers;
 mod pretrained;
 mod vit;
 
+pub use context::{Context, Input};
 pub use denoiser::{ConditionAttention, DenoiserConfig, DenoiserKind};
 pub use layers::{Drop, Pass};
 pub use pretrained::load_encoder;
@@ -22,7 +24,8 @@ use tweedie_engine::{DType, Device, Params, Tensor, Var};
 use crate::config::{Method, ModelConfig};
 use crate::error::{Error, Result};
 use build::Plan;
-use denoiser::{Around, Denoiser, Noisy, time_table};
+use context::Seen;
+use denoiser::{Around, Denoiser, time_table};
 use layers::{Ids, Linear};
 use vit::Vit;
 
@@ -39,10 +42,22 @@ pub enum Pool {
     All,
 }
 
+/// What a model is told besides the noisy tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Conditioning {
+    /// An image, through the encoder.
+    #[default]
+    Image,
+    /// Nothing: there is no encoder, the denoiser sees the noisy tokens alone.
+    None,
+}
+
 #[derive(Clone, Debug)]
 enum Head {
-    Tdd(Box<Denoiser>),
-    Mdd(Linear),
+    Denoiser(Box<Denoiser>),
+    /// MDD of one token, which is always masked.
+    Linear(Linear),
 }
 
 /// Sizes that the data decide.
@@ -56,31 +71,40 @@ pub struct Sizes {
 
 /// A network without weights: its parameters are planned, nothing is allocated.
 struct Network {
-    encoder: Vit,
+    encoder: Option<Vit>,
     head: Head,
 }
 
 fn plan(config: &ModelConfig, sizes: Sizes) -> Result<(Plan, Network)> {
-    config.encoder.check()?;
+    let image = config.condition == Conditioning::Image;
+    if image {
+        config.encoder.check()?;
+    }
     config.denoiser.check(sizes.tokens)?;
-    if sizes.vocab < 2 {
-        return Err(Error::Input(format!("a model needs at least 2 classes, the data have {}", sizes.vocab)));
+    if sizes.vocab < 2 || sizes.tokens == 0 {
+        let Sizes { vocab, tokens } = sizes;
+        let has = if tokens == 0 { "no tokens".to_string() } else { vocab.to_string() };
+        return Err(Error::Input(format!("a model needs at least 2 classes, the data have {has}")));
     }
     let mut plan = Plan::default();
     let e = &config.encoder;
-    let encoder = Vit::plan(&mut plan, "encoder", e, config.gelu);
-    let head = match config.method {
-        Method::Tdd => {
-            let around = Around {
-                vocab: sizes.vocab,
-                tokens: sizes.tokens,
-                cond_dim: e.width,
-                cond_tokens: if config.pool == Pool::All { e.tokens() } else { 1 },
-                blocks_before: e.depth,
-            };
-            Head::Tdd(Box::new(Denoiser::plan(&mut plan, "denoiser", &config.denoiser, config.gelu, around)))
-        }
-        Method::Mdd => Head::Mdd(Linear::plan(&mut plan, "head", e.width, sizes.vocab)),
+    let encoder = image.then(|| Vit::plan(&mut plan, "encoder", e, config.gelu));
+    let head = if config.method == Method::Mdd && sizes.tokens == 1 && image {
+        Head::Linear(Linear::plan(&mut plan, "head", e.width, sizes.vocab))
+    } else {
+        let around = Around {
+            vocab: sizes.vocab,
+            tokens: sizes.tokens,
+            masked: config.method == Method::Mdd,
+            cond_dim: e.width,
+            cond_tokens: match (config.condition, config.pool) {
+                (Conditioning::None, _) => 0,
+                (Conditioning::Image, Pool::All) => e.tokens(),
+                (Conditioning::Image, _) => 1,
+            },
+            blocks_before: if image { e.depth } else { 0 },
+        };
+        Head::Denoiser(Box::new(Denoiser::plan(&mut plan, "denoiser", &config.denoiser, config.gelu, around)))
     };
     if config.freeze_encoder {
         plan.freeze("encoder.");
@@ -135,14 +159,29 @@ impl Model {
         self.params.device()
     }
 
-    /// Whether it denoises (TDD) or classifies in one pass (MDD).
+    /// Whether it denoises noisy vectors (TDD) or fills in masked tokens (MDD).
     pub fn is_tdd(&self) -> bool {
-        matches!(self.network.head, Head::Tdd(_))
+        self.config.method == Method::Tdd
+    }
+
+    /// Whether it has a denoiser: always, but for MDD of one token, which is a linear head.
+    pub fn has_denoiser(&self) -> bool {
+        matches!(self.network.head, Head::Denoiser(_))
+    }
+
+    /// Whether it has an encoder and so needs images.
+    pub fn is_conditional(&self) -> bool {
+        self.network.encoder.is_some()
     }
 
     /// The condition \[B, C, width\] of images \[B, channels, side, side\].
     pub fn condition(&self, p: &Pass, images: &Tensor) -> Result<Var> {
-        let z = self.network.encoder.forward(p, &self.ids, images)?;
+        let Some(encoder) = &self.network.encoder else {
+            return Err(Error::Input(
+                "this model is unconditional (model.condition = \"none\"): it takes no images".into(),
+            ));
+        };
+        let z = encoder.forward(p, &self.ids, images)?;
         let n = self.config.encoder.tokens();
         Ok(match self.config.pool {
             Pool::Cls => tokens::slice(p.tape, &z, 0..1)?,
@@ -153,8 +192,8 @@ impl Model {
 
     fn denoiser(&self) -> Result<&Denoiser> {
         match &self.network.head {
-            Head::Tdd(d) => Ok(d),
-            Head::Mdd(_) => Err(Error::Input("this model is a masked twin (MDD): it has no denoiser".into())),
+            Head::Denoiser(d) => Ok(d),
+            Head::Linear(_) => Err(Error::Input("this model is a masked twin (MDD): it has no denoiser".into())),
         }
     }
 
@@ -163,16 +202,34 @@ impl Model {
         self.denoiser()?.condition(p, &self.ids, cond)
     }
 
-    /// Features of the noisy tokens, ready for the head. `cond` is projected; `drop` (u32 \[B\]) marks examples that get the
-    /// null condition instead.
-    pub fn denoise(&self, p: &Pass, noisy: &NoisyTokens, t: &[u32], cond: &Var, drop: Option<&Tensor>) -> Result<Var> {
+    /// Everything that noisy tokens see of `images` \[B, …\] and that does not depend on them: computed once for all noisy
+    /// copies and all steps. `null` adds the learned null condition, which dropped rows and guidance need. An unconditional
+    /// model takes no images.
+    pub fn context(&self, p: &Pass, images: Option<&Tensor>, null: bool) -> Result<Context> {
         let d = self.denoiser()?;
+        match (images, self.is_conditional()) {
+            (None, true) => Err(Error::Input("this model needs images".into())),
+            (None, false) => Ok(Context::nothing()),
+            (Some(images), _) => {
+                let cond = self.condition(p, images)?;
+                d.context(p, &self.ids, &d.condition(p, &self.ids, &cond)?, null)
+            }
+        }
+    }
+
+    /// Features \[B, N, width\] of tokens at times `t`, ready for the head. `context` has a row for each example
+    /// ([`Context::rows`]).
+    pub fn features(&self, p: &Pass, input: &Input, t: &[u32], context: &Context) -> Result<Var> {
         let time = self.time_features(p, t)?;
-        let cond = match drop {
-            Some(mask) => d.drop_condition(p, &self.ids, cond, mask)?,
-            None => cond.clone(),
-        };
-        d.features(p, &self.ids, &Noisy { tokens: noisy, time: &time }, &cond)
+        self.denoiser()?.features(p, &self.ids, input, &time, context)
+    }
+
+    /// As [`Model::features`], with the projected condition beside the noisy tokens in every block: what `context` saves
+    /// time on. `drop` (u32 \[B\]) marks examples that get the null condition instead.
+    pub fn denoise(&self, p: &Pass, noisy: &NoisyTokens, t: &[u32], cond: &Var, drop: Option<&Tensor>) -> Result<Var> {
+        let null = Some(Seen::Tokens(self.denoiser()?.null(p, &self.ids)?));
+        let context = Context { own: Seen::Tokens(cond.clone()), null }.rows(p.tape, 1, drop)?;
+        self.features(p, &Input::Noisy(noisy), t, &context)
     }
 
     /// Features \[B, 256\] of timesteps: rows of a table, since computing them anew costs more than a training step.
@@ -190,16 +247,16 @@ impl Model {
     /// Weight and bias of the last layer, for a loss that never holds all logits.
     pub fn head(&self, p: &Pass) -> (Var, Var) {
         match &self.network.head {
-            Head::Tdd(d) => d.head(p, &self.ids),
-            Head::Mdd(l) => (p.tape.param(p.params, self.ids[l.w]), p.tape.param(p.params, self.ids[l.b])),
+            Head::Denoiser(d) => d.head(p, &self.ids),
+            Head::Linear(l) => (p.tape.param(p.params, self.ids[l.w]), p.tape.param(p.params, self.ids[l.b])),
         }
     }
 
-    /// Logits \[…, V\] of features (TDD) or of the condition (MDD).
+    /// Logits \[…, V\] of features (denoiser) or of the condition (linear head).
     pub fn logits(&self, p: &Pass, features: &Var) -> Result<Var> {
         match &self.network.head {
-            Head::Tdd(d) => d.logits(p, &self.ids, features),
-            Head::Mdd(l) => l.forward(p, &self.ids, features, None),
+            Head::Denoiser(d) => d.logits(p, &self.ids, features),
+            Head::Linear(l) => l.forward(p, &self.ids, features, None),
         }
     }
 

@@ -23,6 +23,9 @@ const ESSENTIAL: [&str; 5] = ["blocks.", "norm_pre.", "reg_token", "register_tok
 /// is an error, and then the model is as before.
 pub fn load_encoder(model: &mut Model, path: &Path) -> Result<Vec<String>> {
     let config = model.config();
+    if !model.is_conditional() {
+        return Err(Error::Input("model.pretrained: the model has no encoder (model.condition = \"none\")".into()));
+    }
     let mut notes = Vec::new();
     let mut file = File::open(path, &mut notes)?;
     file.check(&config.encoder)?;

@@ -334,6 +334,10 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
                 .normal("x", Activation, &s, 1.0)
                 .normal("other", Weight, &[1, n, d], 1.0)
                 .ids("mask", &[b], 2),
+            Case::new("select", format!("{l}, other an activation"), |t, v| select(t, &v[0], &v[1], v[2].value()))
+                .normal("x", Activation, &s, 1.0)
+                .normal("other", Activation, &[1, n, d], 1.0)
+                .ids("mask", &[b], 2),
             Case::new("select", format!("{l}, added to itself"), |t, v| {
                 let y = select(t, &v[0], &v[1], v[2].value())?;
                 concat(t, &[&v[0], &y, &select(t, &v[0], &v[1], v[2].value())?])
