@@ -137,7 +137,7 @@ impl Case {
         }
         let out = self.forward(&tape, &vars)?;
         let output = out.value().to_vec()?;
-        if !self.inputs.iter().any(|i| i.role.has_grad()) {
+        if !out.needs_grad() && !self.inputs.iter().any(|i| i.role.has_grad()) {
             return Ok(Outcome { output, grads: Vec::new() }); // an op for inference alone
         }
         let dy = round(&self.output_gradient(out.shape()))?.to_device(device)?.cast(out.value().dtype())?;
