@@ -371,6 +371,56 @@ fn guidance_follows_its_shape() {
     assert_eq!(moved, 2, "another class is chosen");
 }
 
+/// Two tokens that depend on each other: p(x | y_t) from Bayes' rule over all pairs.
+struct Pairs<'a> {
+    joint: [[f64; 3]; 3],
+    schedule: &'a Schedule,
+    weight: Tensor,
+}
+
+impl Denoise for Pairs<'_> {
+    fn weight(&self) -> tweedie::Result<&Tensor> {
+        Ok(&self.weight)
+    }
+
+    fn logits(&self, u: &Tensor, t: usize, _: bool) -> tweedie::Result<Tensor> {
+        let scale = self.schedule.signal(t) / (1.0 - self.schedule.alpha_bar(t));
+        let y = u.to_vec()?;
+        let logits = y.chunks_exact(6).flat_map(|y| {
+            let max = y.iter().fold(f32::NEG_INFINITY, |m, x| m.max(*x)) as f64;
+            let of =
+                |i: usize, j: usize| (scale * (y[i] as f64 + y[3 + j] as f64 - 2.0 * max)).exp() * self.joint[i][j];
+            let first = (0..3).map(|i| (0..3).map(|j| of(i, j)).sum::<f64>());
+            let second = (0..3).map(|j| (0..3).map(|i| of(i, j)).sum::<f64>());
+            first.chain(second).map(|p| p.max(1e-300).ln() as f32).collect::<Vec<_>>()
+        });
+        Ok(Tensor::from_f32(&Device::Cpu, u.shape(), logits.collect())?)
+    }
+}
+
+/// The reverse process of several tokens finds how they depend on each other, though each is predicted on its own.
+#[test]
+fn ancestral_sampling_reproduces_a_joint_distribution() {
+    let (schedule, examples): (_, Vec<u32>) = (cosine(), (0..10_000).collect());
+    let identity = (0..9).map(|i| if i / 3 == i % 3 { 1.0 } else { 0.0 }).collect();
+    let joint = [[0.30, 0.05, 0.02], [0.03, 0.25, 0.05], [0.05, 0.05, 0.20]];
+    let oracle =
+        Pairs { joint, schedule: &schedule, weight: Tensor::from_f32(&Device::Cpu, &[3, 3], identity).unwrap() };
+    let seen = |sampler, steps| {
+        let c = config(sampler, steps, 9);
+        let logits = run(&oracle, &schedule, &c, (&examples, 2), 1.0, |_| {}).unwrap();
+        let mut n = [0_usize; 9];
+        logits.chunks_exact(6).for_each(|l| n[3 * argmax(&l[..3]) + argmax(&l[3..])] += 1);
+        chi_square(&n, joint.as_flattened())
+    };
+    // With 8 degrees of freedom χ² exceeds this with probability 1e-4.
+    let x = seen(Sampler::Ancestral, 250);
+    assert!(x < 31.8, "χ² {x}");
+    // Power: one step decides each token by its own marginal.
+    let x = seen(Sampler::Ancestral, 1);
+    assert!(x > 1000.0, "χ² {x}");
+}
+
 /// What an example gets is a matter of its id, not of its neighbours.
 #[test]
 fn samples_do_not_depend_on_the_batch() {

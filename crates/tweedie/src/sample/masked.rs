@@ -93,3 +93,6 @@ pub(super) fn fill(
     }
     Ok(state)
 }
+
+#[cfg(test)]
+mod tests;
