@@ -225,21 +225,42 @@ pub enum LossKind {
     X0,
 }
 
+/// How masked tokens count in MDD's loss of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MaskWeight {
+    /// By 1/t, with t the chance of a token to be masked: the loss is then the likelihood bound in nats per token.
+    Inverse,
+    /// All alike: the mean over the masked tokens.
+    Plain,
+}
+
 /// The objective.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LossConfig {
     /// What is predicted.
     pub kind: LossKind,
-    /// Weight each term by ᾱ_t. Off: the paper and the pilot both found the plain loss slightly better.
+    /// Weight each term by ᾱ_t (TDD). Off: the paper and the pilot both found the plain loss slightly better.
     pub weighted: bool,
     /// Label smoothing.
     pub smoothing: f32,
+    /// Weight of padding beside 1 for other tokens, in \[0, 1\]. Below 1, short texts in long sequences are less about
+    /// predicting that they have ended; at 0 nothing says where a text ends.
+    pub pad_weight: f32,
+    /// How masked tokens count (MDD of sequences).
+    pub mask_weight: MaskWeight,
 }
 
 impl Default for LossConfig {
     fn default() -> LossConfig {
-        LossConfig { kind: LossKind::CrossEntropy, weighted: false, smoothing: 0.1 }
+        LossConfig {
+            kind: LossKind::CrossEntropy,
+            weighted: false,
+            smoothing: 0.1,
+            pad_weight: 1.0,
+            mask_weight: MaskWeight::Inverse,
+        }
     }
 }
 
@@ -490,6 +511,9 @@ impl Config {
         }
         if !(0.0..1.0).contains(&self.loss.smoothing) {
             return wrong(format!("loss.smoothing = {} must lie in [0, 1)", self.loss.smoothing));
+        }
+        if !(0.0..=1.0).contains(&self.loss.pad_weight) {
+            return wrong(format!("loss.pad_weight = {} must lie in [0, 1]", self.loss.pad_weight));
         }
         if self.process.steps == 0 || self.sample.steps == 0 || self.sample.votes == 0 {
             return wrong("process.steps, sample.steps and sample.votes must be at least 1".into());

@@ -1,9 +1,10 @@
 //! Tweedie Discrete Diffusion: one-hot vectors corrupted with Gaussian noise, and networks that undo it.
 //!
 //! Reads in the order data flows: [`data`] and [`augment`], [`schedule`], [`model`], [`loss`], [`train`], [`sample`],
-//! [`metrics`]; around it [`config`], [`settings`], [`run_dir`] and [`checkpoint`].
+//! [`bound`], [`metrics`]; around it [`config`], [`settings`], [`run_dir`] and [`checkpoint`].
 
 pub mod augment;
+pub mod bound;
 pub mod checkpoint;
 pub mod config;
 pub mod data;

@@ -1,14 +1,14 @@
 //! The objectives of one batch: cross-entropy of the clean token (the method), regression of noise or clean vector (the
-//! ablation), and the masked twin's cross-entropy.
+//! ablation), and the masked twin's cross-entropy, for one token or a sequence.
 
 use tweedie_engine::ops::cross_entropy::{Loss, Targets, linear_cross_entropy};
 use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens};
 use tweedie_engine::ops::{elementwise, mean_square};
-use tweedie_engine::{DType, Device, Noise, Tensor, Var};
+use tweedie_engine::{DType, Device, Noise, Tensor, Var, rng};
 
-use crate::config::{LossConfig, LossKind};
+use crate::config::{LossConfig, LossKind, MaskWeight};
 use crate::error::{Error, Result};
-use crate::model::{Input, Model, Pass};
+use crate::model::{Context, Input, Model, Pass};
 use crate::schedule::Schedule;
 
 /// One noisy copy per row; rows of one image follow each other.
@@ -60,6 +60,46 @@ pub fn corrupt(
     })
 }
 
+/// Weights of clean tokens for a loss over sequences: `pad_weight` for the ids in `pads`, 1 for the others. `None` if that is
+/// 1 for all.
+pub fn token_weights(tokens: &[u32], pads: &[u32], pad_weight: f32) -> Option<Vec<f32>> {
+    let weight = |t: &u32| if pads.contains(t) { pad_weight } else { 1.0 };
+    (pad_weight != 1.0 && !pads.is_empty()).then(|| tokens.iter().map(weight).collect())
+}
+
+/// What makes a mean over `weights.len()` terms the weighted mean Σ w·x / Σ w.
+fn normaliser(weights: impl Iterator<Item = f32>, terms: usize) -> Result<f64> {
+    let sum: f64 = weights.map(f64::from).sum();
+    match sum > 0.0 && sum.is_finite() {
+        true => Ok(terms as f64 / sum),
+        false => Err(Error::Input("every token of the batch has weight 0 (loss.pad_weight)".into())),
+    }
+}
+
+/// The condition of each row: computed once per image and handed to its copies.
+fn rows_context(p: &Pass, model: &Model, images: Option<&Tensor>, rows: &Rows) -> Result<Context> {
+    let r = rows.t.len();
+    let b = images.map_or(r, |i| i.shape().first().copied().unwrap_or(0));
+    if b == 0 || r == 0 || r % b != 0 {
+        return Err(Error::Input(format!("{r} noisy rows do not go with {b} images")));
+    }
+    let drop = match images.is_some() && rows.drop.iter().any(|d| *d != 0) {
+        true => Some(Tensor::from_u32(&model.device(), &[r], rows.drop.clone())?),
+        false => None,
+    };
+    model.context(p, images, drop.is_some())?.rows(p.tape, r / b, drop.as_ref())
+}
+
+/// Sizes of a batch's tokens and weights must agree.
+fn check_rows(model: &Model, rows: &Rows, weights: Option<&[f32]>) -> Result<usize> {
+    let count = rows.t.len() * model.sizes().tokens;
+    if rows.tokens.len() != count || weights.is_some_and(|w| w.len() != count) {
+        let weights = weights.map_or(String::new(), |w| format!(" and {} weights", w.len()));
+        return Err(Error::Input(format!("{} tokens{weights} for {count} places", rows.tokens.len())));
+    }
+    Ok(count)
+}
+
 /// TDD's loss of `rows` noisy copies of images whose features are computed once: the mean over rows and tokens, \[\].
 pub fn tdd_loss(
     p: &Pass,
@@ -71,30 +111,44 @@ pub fn tdd_loss(
     noise: &NoiseOf,
     loss: &LossConfig,
 ) -> Result<Var> {
+    tdd_sequence_loss(p, model, Some(images), rows, None, schedule, lambda, noise, loss)
+}
+
+/// As [`tdd_loss`], with or without images, and with a weight per clean token \[rows·N\] (see [`token_weights`]):
+/// Σ w·(ᾱ_t·)ce / Σ w.
+pub fn tdd_sequence_loss(
+    p: &Pass,
+    model: &Model,
+    images: Option<&Tensor>,
+    rows: &Rows,
+    weights: Option<&[f32]>,
+    schedule: &Schedule,
+    lambda: f64,
+    noise: &NoiseOf,
+    loss: &LossConfig,
+) -> Result<Var> {
     let device = model.device();
-    let (b, r) = (images.shape().first().copied().unwrap_or(0), rows.t.len());
-    if b == 0 || r == 0 || r % b != 0 {
-        return Err(Error::Input(format!("{r} noisy rows do not go with {b} images")));
-    }
-    let sizes = model.sizes();
+    let (sizes, r) = (model.sizes(), rows.t.len());
+    let count = check_rows(model, rows, weights)?;
+    let context = rows_context(p, model, images, rows)?;
     let noisy = corrupt(&device, rows, sizes.tokens, sizes.vocab, schedule, lambda, noise)?;
-    let drop = match rows.drop.iter().any(|d| *d != 0) {
-        true => Some(Tensor::from_u32(&device, &[r], rows.drop.clone())?),
-        false => None,
-    };
-    let context = model.context(p, Some(images), drop.is_some())?.rows(p.tape, r / b, drop.as_ref())?;
     let features = model.features(p, &Input::Noisy(&noisy), &rows.t, &context)?;
-    let weights = match loss.weighted {
-        true => {
-            let w = |t: &u32| std::iter::repeat_n(schedule.alpha_bar(*t as usize) as f32, sizes.tokens);
-            Some(Tensor::from_f32(&device, &[r * sizes.tokens], rows.t.iter().flat_map(w).collect())?)
-        }
-        false => None,
+    let coefficient = |i: usize| match loss.weighted {
+        true => schedule.alpha_bar(rows.t[i / sizes.tokens] as usize),
+        false => 1.0,
     };
+    let weights = match weights {
+        Some(w) => {
+            let by = normaliser(w.iter().copied(), count)?;
+            Some((0..count).map(|i| (coefficient(i) * w[i] as f64 * by) as f32).collect())
+        }
+        None => loss.weighted.then(|| (0..count).map(|i| coefficient(i) as f32).collect()),
+    };
+    let weights = weights.map(|w| Tensor::from_f32(&device, &[count], w)).transpose()?;
     let per_row = match loss.kind {
         LossKind::CrossEntropy => {
             let (w, bias) = model.head(p);
-            let targets = Tensor::from_u32(&device, &[r * sizes.tokens], rows.tokens.clone())?;
+            let targets = Tensor::from_u32(&device, &[count], rows.tokens.clone())?;
             let l = Loss { targets: Targets::Hard(&targets), weights: weights.as_ref(), smoothing: loss.smoothing };
             linear_cross_entropy(p.tape, &features, &w, Some(&bias), &l, None)?
         }
@@ -136,5 +190,62 @@ pub fn mdd_loss(p: &Pass, model: &Model, images: &Tensor, targets: &ClassTargets
     };
     let per_row =
         linear_cross_entropy(p.tape, &features, &w, Some(&bias), &Loss { targets, weights: None, smoothing }, None)?;
+    Ok(elementwise::mean(p.tape, &per_row)?)
+}
+
+/// Stream of the masks.
+const MASKS: u32 = 0x3a5c;
+
+/// Which tokens of `rows` are masked, \[rows·N\]: each with chance t/T, a pure function of seed, training step, row and place.
+pub fn mask_tokens(rows: &Rows, n: usize, steps: usize, seed: u64, step: u32) -> Vec<bool> {
+    let key = [seed as u32, (seed >> 32) as u32];
+    let masked = |example: u32, t: u32, place: u32| {
+        let u = rng::uniform_of(rng::philox([place, example, step, MASKS], key)[0]);
+        (u as f64) < t as f64 / steps as f64
+    };
+    rows.examples.iter().zip(&rows.t).flat_map(|(e, t)| (0..n as u32).map(move |i| masked(*e, *t, i))).collect()
+}
+
+/// The masked twin's loss of sequences: cross-entropy of the tokens that `masked` hides, \[\]. `steps` is T, and t/T the chance
+/// with which a row's tokens were masked. With [`MaskWeight::Inverse`] it is Σ_masked w·ce·T/t / Σ w, otherwise
+/// Σ_masked w·ce / Σ_masked w; `weights` \[rows·N\] as in [`tdd_sequence_loss`].
+pub fn mdd_sequence_loss(
+    p: &Pass,
+    model: &Model,
+    images: Option<&Tensor>,
+    rows: &Rows,
+    masked: &[bool],
+    weights: Option<&[f32]>,
+    steps: usize,
+    loss: &LossConfig,
+) -> Result<Var> {
+    let device = model.device();
+    let (sizes, r) = (model.sizes(), rows.t.len());
+    let count = check_rows(model, rows, weights)?;
+    if masked.len() != count {
+        return Err(Error::Input(format!("{} masks for {count} tokens", masked.len())));
+    }
+    let context = rows_context(p, model, images, rows)?;
+    let hidden = |(t, m): (&u32, &bool)| if *m { sizes.vocab as u32 } else { *t };
+    let seen = Tensor::from_u32(&device, &[r, sizes.tokens], rows.tokens.iter().zip(masked).map(hidden).collect())?;
+    let features = model.features(p, &Input::Tokens(&seen), &rows.t, &context)?;
+    let weight = |i: usize| weights.map_or(1.0, |w| w[i]);
+    let masked_weight = |i: usize| if masked[i] { weight(i) } else { 0.0 };
+    let factors: Vec<f32> = match loss.mask_weight {
+        MaskWeight::Inverse => {
+            let by = normaliser((0..count).map(weight), count)? * steps as f64;
+            (0..count).map(|i| (masked_weight(i) as f64 * by / rows.t[i / sizes.tokens] as f64) as f32).collect()
+        }
+        MaskWeight::Plain => {
+            // Where nothing is masked there is nothing to learn: a loss of 0, not an error.
+            let by = normaliser((0..count).map(masked_weight), count).unwrap_or(0.0);
+            (0..count).map(|i| (masked_weight(i) as f64 * by) as f32).collect()
+        }
+    };
+    let factors = Tensor::from_f32(&device, &[count], factors)?;
+    let targets = Tensor::from_u32(&device, &[count], rows.tokens.clone())?;
+    let l = Loss { targets: Targets::Hard(&targets), weights: Some(&factors), smoothing: loss.smoothing };
+    let (w, bias) = model.head(p);
+    let per_row = linear_cross_entropy(p.tape, &features, &w, Some(&bias), &l, None)?;
     Ok(elementwise::mean(p.tape, &per_row)?)
 }
