@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use tweedie::config::{Config, GuidanceShape, LossConfig, SampleConfig, Sampler, Start, TrainConfig};
+use tweedie::config::{Config, GuidanceShape, LossConfig, PosteriorMean, SampleConfig, Sampler, Start, TrainConfig};
 use tweedie::data::{Dataset, Format, MemorySource, Source};
 use tweedie::loss::{NoiseOf, Rows, corrupt};
 use tweedie::model::{DenoiserConfig, Pass, VitConfig};
@@ -186,6 +186,28 @@ fn multinomial_sampling_reproduces_the_prior_in_any_number_of_steps() {
         let seen = counts(logits.chunks_exact(K).enumerate().map(last));
         let x = chi_square(&seen, &PRIOR);
         assert!(x < CHI_SQUARE_BOUND, "{steps} steps: χ² {x}: {seen:?}");
+    }
+}
+
+/// With a class drawn from the exact posterior in place of its mean, the ancestral step is the reverse process itself: right for
+/// any number of steps too, where the soft mean needs many.
+#[test]
+fn ancestral_steps_with_drawn_classes_reproduce_the_prior_in_any_number_of_steps() {
+    let examples: Vec<u32> = (0..20_000).collect();
+    let chi = |steps, posterior_mean| {
+        let c = SampleConfig { posterior_mean, ..config(Sampler::Ancestral, steps, 12) };
+        let last = |(i, l): (usize, &[f32])| draw(&softmax(l), uniform(100 + steps as u32, i as u32));
+        let seen = counts(sampled(&c, &examples).chunks_exact(K).enumerate().map(last));
+        chi_square(&seen, &PRIOR)
+    };
+    for steps in [2, 5, 20] {
+        let x = chi(steps, PosteriorMean::Drawn);
+        assert!(x < CHI_SQUARE_BOUND, "{steps} steps: χ² {x}");
+    }
+    // Power: the other means are told apart at few steps.
+    for mean in [PosteriorMean::Soft, PosteriorMean::Argmax] {
+        let x = chi(5, mean);
+        assert!(x > CHI_SQUARE_BOUND, "{mean:?}: χ² {x}");
     }
 }
 

@@ -4,8 +4,8 @@
 
 use tweedie::config::{Method, ModelConfig, NoiseKind, PosteriorMean, SampleConfig, Sampler, Unmasking};
 use tweedie::loss::{NoiseOf, Rows, corrupt};
-use tweedie::model::{ConditionAttention, Conditioning, DenoiserConfig, Model, Pass, Pool, Sizes, VitConfig};
-use tweedie::sample::{Conditioned, Denoise, Ending, Generated, Generator, Projection, Request, cholesky, gram};
+use tweedie::model::{ConditionAttention, Conditioning, DenoiserConfig, Input, Model, Pass, Pool, Sizes, VitConfig};
+use tweedie::sample::{Conditioned, Denoise, Ending, Fill, Generated, Generator, Projection, Request, cholesky, gram};
 use tweedie::schedule::{Schedule, ScheduleKind};
 use tweedie_engine::ops::noisy_input::noisy_input;
 use tweedie_engine::{DType, Device, Noise, Tape, Tensor, cases};
@@ -188,6 +188,30 @@ fn a_cached_condition_gives_the_same_logits() {
             assert!(!close(&with, &without));
         }
     }
+}
+
+/// The masked twin's pairs: with the condition as without guidance, then with the null condition.
+#[test]
+fn guided_pairs_of_the_masked_twin_are_two_passes() {
+    let (b, n, v) = (2, 5, 11);
+    let sizes = Sizes { vocab: v, tokens: n };
+    let m = model(Method::Mdd, Conditioning::Image, ConditionAttention::Prefix, sizes);
+    let network = Conditioned::new(&m, Some(&images(b)), 1, true).unwrap();
+    let ids = Tensor::from_u32(&CPU, &[b, n], (0..(b * n) as u32).map(|i| i * 5 % 12).collect()).unwrap();
+    let of = |guided| Fill::logits(&network, &ids, 300, guided).unwrap().to_vec().unwrap();
+    let tape = Tape::inference();
+    let p = Pass::inference(&tape, &m.params, DType::F32);
+    let drop = Tensor::from_u32(&CPU, &[b], vec![1; b]).unwrap();
+    let null = m.context(&p, Some(&images(b)), true).unwrap().rows(&tape, 1, Some(&drop)).unwrap();
+    let null = m.features(&p, &Input::Tokens(&ids), &vec![300; b], &null).unwrap();
+    let null = m.logits(&p, &null).unwrap().value().to_vec().unwrap();
+    let (plain, pairs) = (of(false), of(true));
+    let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5 * (1.0 + b.abs()));
+    for (i, pair) in pairs.chunks_exact(2 * n * v).enumerate() {
+        let (with, without) = pair.split_at(n * v);
+        assert!(close(with, &plain[i * n * v..]) && close(without, &null[i * n * v..]), "row {i}");
+    }
+    assert!(!close(&plain, &null));
 }
 
 /// Every sampler of both methods, guided or not.
