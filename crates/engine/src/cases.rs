@@ -25,7 +25,7 @@ pub enum Role {
     Weight,
     /// No gradient; kept as it is.
     Data,
-    /// No gradient; only its type matters: it is the compute type (for ops without an activation as input).
+    /// No gradient; in the compute type: an input of an op that has no backward, or one that only tells others the type.
     Type,
 }
 

@@ -385,6 +385,40 @@ pub enum Sampler {
     Ancestral,
 }
 
+/// What stands for the clean vector in the ancestral step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PosteriorMean {
+    /// The prediction itself: what the likelihood bound is about.
+    Soft,
+    /// One-hot of the most likely class.
+    Argmax,
+    /// One-hot of a class drawn from the prediction.
+    Drawn,
+}
+
+/// How noise is drawn for a network that sees it only through its first layer W.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoiseKind {
+    /// Exact where the vocabulary is more than twice as wide as the network, else dense.
+    Auto,
+    /// One normal number per class, times W.
+    Dense,
+    /// One normal number per feature, times the Cholesky factor of W·Wᵀ: the same distribution for less.
+    Exact,
+}
+
+/// Which masked tokens a sampler of the masked twin reveals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unmasking {
+    /// Each with the same chance: the true reverse process.
+    Random,
+    /// Those first that the network is surest of.
+    Confident,
+}
+
 /// How guidance grows over the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -421,6 +455,12 @@ pub struct SampleConfig {
     pub schedule: String,
     /// What the first step starts from.
     pub start: Start,
+    /// What stands for the clean vector in the ancestral step.
+    pub posterior_mean: PosteriorMean,
+    /// How noise is drawn.
+    pub noise: NoiseKind,
+    /// Which masked tokens are revealed first (MDD of sequences).
+    pub unmask: Unmasking,
     /// Predictions are the majority over this many independent draws.
     pub votes: usize,
     /// Start of the sampling noise.
@@ -436,6 +476,9 @@ impl Default for SampleConfig {
             guidance_shape: GuidanceShape::Constant,
             schedule: String::new(),
             start: Start::Noise,
+            posterior_mean: PosteriorMean::Soft,
+            noise: NoiseKind::Auto,
+            unmask: Unmasking::Random,
             votes: 1,
             seed: 0,
         }

@@ -6,15 +6,15 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use tweedie::config::{Config, GuidanceShape, LossConfig, SampleConfig, Sampler, Start, TrainConfig};
+use tweedie::config::{Config, GuidanceShape, LossConfig, PosteriorMean, SampleConfig, Sampler, Start, TrainConfig};
 use tweedie::data::{Dataset, Format, MemorySource, Source};
 use tweedie::loss::{NoiseOf, Rows, corrupt};
-use tweedie::model::{DenoiserConfig, VitConfig};
-use tweedie::sample::{Conditioned, Denoise, Noisy, argmax, classify, draw, guidance_at, posterior, run, softmax};
+use tweedie::model::{DenoiserConfig, Pass, VitConfig};
+use tweedie::sample::{Conditioned, Denoise, argmax, classify, draw, guidance_at, posterior, run, softmax};
 use tweedie::schedule::{Schedule, ScheduleKind};
 use tweedie::train::Trainer;
 use tweedie_engine::ops::cross_entropy::{Loss, Targets, linear_cross_entropy};
-use tweedie_engine::ops::noisy_input::NoisyTokens;
+use tweedie_engine::ops::noisy_input::{NoisyTokens, noisy_input};
 use tweedie_engine::{DType, Device, Noise, Tape, Tensor, rng};
 
 const KINDS: [ScheduleKind; 4] =
@@ -39,13 +39,18 @@ struct Oracle<'a> {
     prior: &'a [f64],
     schedule: &'a Schedule,
     lambda: f64,
-    /// Every call: time, guidance weight, y_t.
-    seen: RefCell<Vec<(usize, f32, Vec<f32>)>>,
+    /// The identity: the sampler's state is then y_t itself.
+    weight: Tensor,
+    /// Every call: time, whether it is guided, y_t.
+    seen: RefCell<Vec<(usize, bool, Vec<f32>)>>,
 }
 
 impl<'a> Oracle<'a> {
     fn new(prior: &'a [f64], schedule: &'a Schedule) -> Oracle<'a> {
-        Oracle { prior, schedule, lambda: 1.0, seen: RefCell::default() }
+        let k = prior.len();
+        let identity = (0..k * k).map(|i| if i / k == i % k { 1.0 } else { 0.0 }).collect();
+        let weight = Tensor::from_f32(&Device::Cpu, &[k, k], identity).unwrap();
+        Oracle { prior, schedule, lambda: 1.0, weight, seen: RefCell::default() }
     }
 
     fn of(&self, y: &[f32], t: usize) -> Vec<f32> {
@@ -56,20 +61,30 @@ impl<'a> Oracle<'a> {
 }
 
 impl Denoise for Oracle<'_> {
-    fn logits(&self, noisy: &Noisy, t: usize, w: f32) -> tweedie::Result<Vec<f32>> {
-        let y = noisy.tokens.vectors(DType::F32)?.to_vec()?;
-        let logits = self.of(&y, t);
+    fn weight(&self) -> tweedie::Result<&Tensor> {
+        Ok(&self.weight)
+    }
+
+    /// Without its condition it doubts: half the logits.
+    fn logits(&self, u: &Tensor, t: usize, guided: bool) -> tweedie::Result<Tensor> {
+        let y = u.to_vec()?;
+        let mut logits = self.of(&y, t);
+        let &[_, n, k] = u.shape() else { panic!("{u:?}") };
+        if guided {
+            let halves = |c: &[f32]| [c.to_vec(), c.iter().map(|l| l / 2.0).collect()].concat();
+            logits = logits.chunks_exact(n * k).flat_map(halves).collect();
+        }
         // A record of long runs over many examples would only take memory.
         let kept = if y.len() <= 1000 { y } else { Vec::new() };
-        self.seen.borrow_mut().push((t, w, kept));
-        Ok(logits)
+        self.seen.borrow_mut().push((t, guided, kept));
+        Ok(Tensor::from_f32(&Device::Cpu, &[logits.len() / (n * k), n, k], logits)?)
     }
 }
 
 /// The sampler's last logits for `examples`, with the oracle of [`PRIOR`].
 fn sampled(config: &SampleConfig, examples: &[u32]) -> Vec<f32> {
     let schedule = cosine();
-    run(&Oracle::new(&PRIOR, &schedule), &Device::Cpu, &schedule, config, (examples, 1, K), 1.0, |_| {}).unwrap()
+    run(&Oracle::new(&PRIOR, &schedule), &schedule, config, (examples, 1), 1.0, |_| {}).unwrap()
 }
 
 fn config(sampler: Sampler, steps: usize, seed: u64) -> SampleConfig {
@@ -175,6 +190,28 @@ fn multinomial_sampling_reproduces_the_prior_in_any_number_of_steps() {
     }
 }
 
+/// With a class drawn from the exact posterior in place of its mean, the ancestral step is the reverse process itself: right for
+/// any number of steps too, where the soft mean needs many.
+#[test]
+fn ancestral_steps_with_drawn_classes_reproduce_the_prior_in_any_number_of_steps() {
+    let examples: Vec<u32> = (0..20_000).collect();
+    let chi = |steps, posterior_mean| {
+        let c = SampleConfig { posterior_mean, ..config(Sampler::Ancestral, steps, 12) };
+        let last = |(i, l): (usize, &[f32])| draw(&softmax(l), uniform(100 + steps as u32, i as u32));
+        let seen = counts(sampled(&c, &examples).chunks_exact(K).enumerate().map(last));
+        chi_square(&seen, &PRIOR)
+    };
+    for steps in [2, 5, 20] {
+        let x = chi(steps, PosteriorMean::Drawn);
+        assert!(x < CHI_SQUARE_BOUND, "{steps} steps: χ² {x}");
+    }
+    // Power: the other means are told apart at few steps.
+    for mean in [PosteriorMean::Soft, PosteriorMean::Argmax] {
+        let x = chi(5, mean);
+        assert!(x > CHI_SQUARE_BOUND, "{mean:?}: χ² {x}");
+    }
+}
+
 /// The paper's sampler seeks a mode and does not sample, which suits classification; this is the contrast to the samplers
 /// above. One step gives every example the most likely class; more steps leave it, but frequent classes stay too frequent.
 #[test]
@@ -200,7 +237,7 @@ fn lambda_hot_sampling_reproduces_the_prior() {
     let oracle = Oracle { lambda: 0.5, ..Oracle::new(&PRIOR, &schedule) };
     for (sampler, steps) in [(Sampler::Ancestral, 250), (Sampler::Multinomial, 5)] {
         let c = config(sampler, steps, 5);
-        let logits = run(&oracle, &Device::Cpu, &schedule, &c, (&examples, 1, K), 0.5, |_| {}).unwrap();
+        let logits = run(&oracle, &schedule, &c, (&examples, 1), 0.5, |_| {}).unwrap();
         let last = |(i, l): (usize, &[f32])| draw(&softmax(l), uniform(99, i as u32));
         let seen = counts(logits.chunks_exact(K).enumerate().map(last));
         let x = chi_square(&seen, &PRIOR);
@@ -228,7 +265,7 @@ fn ddim_steps_follow_their_closed_form() {
     let oracle = Oracle::new(&PRIOR, &schedule);
     let examples: Vec<u32> = (0..16).collect();
     let c = config(Sampler::Ddim, 12, 1);
-    run(&oracle, &Device::Cpu, &schedule, &c, (&examples, 1, K), 1.0, |_| {}).unwrap();
+    run(&oracle, &schedule, &c, (&examples, 1), 1.0, |_| {}).unwrap();
     let seen = oracle.seen.borrow();
     assert_eq!(seen.iter().map(|s| s.0).collect::<Vec<_>>(), schedule.spaced(12)[..12]);
     for w in seen.windows(2) {
@@ -238,8 +275,8 @@ fn ddim_steps_follow_their_closed_form() {
             for ((y, next), p) in y.iter().zip(next).zip(softmax(l)) {
                 let eps = (*y as f64 - at.sqrt() * p) / (1.0 - at).sqrt();
                 let want = a_s.sqrt() * p + (1.0 - a_s).sqrt() * eps;
-                // One rounding to f32 of a number of a few units.
-                assert!((*next as f64 - want).abs() < 1e-6, "{t} to {s}: {next}, not {want}");
+                // A few roundings to f32 of numbers of a few units.
+                assert!((*next as f64 - want).abs() < 2e-6, "{t} to {s}: {next}, not {want}");
             }
         }
     }
@@ -320,19 +357,91 @@ fn posterior_steps_keep_the_marginals() {
 #[test]
 fn guidance_follows_its_shape() {
     let schedule = cosine();
+    // Whether each step was guided, and its logits as parts of those with condition: 1 + (w − 1)/2 for this oracle.
     let weights = |c: &SampleConfig| {
         let oracle = Oracle::new(&PRIOR, &schedule);
-        run(&oracle, &Device::Cpu, &schedule, c, (&[0, 1], 1, K), 1.0, |_| {}).unwrap();
-        oracle.seen.take().into_iter().map(|s| s.1).collect::<Vec<_>>()
+        let mut steps = Vec::new();
+        run(&oracle, &schedule, c, (&[0, 1], 1), 1.0, |p| steps.push(p.logits().unwrap())).unwrap();
+        let seen = oracle.seen.take();
+        assert_eq!(seen.len(), steps.len(), "one call per step");
+        let weight = |(s, logits): (&(usize, bool, Vec<f32>), &Vec<f32>)| {
+            let want = oracle.of(&s.2, s.0);
+            let w = (logits[0] / want[0] - 0.5) / 0.5;
+            for (l, c) in logits.iter().zip(want) {
+                assert!((l - c * (0.5 + 0.5 * w)).abs() < 1e-4 * (1.0 + c.abs()));
+            }
+            ((w * 100.0).round() / 100.0, s.1)
+        };
+        seen.iter().zip(&steps).map(weight).unzip::<f32, bool, Vec<_>, Vec<_>>()
     };
     let of = |guidance, guidance_shape| SampleConfig { guidance, guidance_shape, ..config(Sampler::Argmax, 4, 0) };
-    assert_eq!(weights(&of(3.0, GuidanceShape::Constant)), [3.0; 4]);
-    assert_eq!(weights(&of(3.0, GuidanceShape::Linear)), [1.5, 2.0, 2.5, 3.0]);
+    assert_eq!(weights(&of(3.0, GuidanceShape::Constant)), (vec![3.0; 4], vec![true; 4]));
+    assert_eq!(weights(&of(3.0, GuidanceShape::Linear)), (vec![1.5, 2.0, 2.5, 3.0], vec![true; 4]));
     assert_eq!(guidance_at(&of(5.0, GuidanceShape::Linear), 9, 10), 5.0);
-    // Exactly 1, the value at which a network runs without its second pass; one call per step.
+    // At exactly 1 a network runs without its second pass.
     for shape in [GuidanceShape::Constant, GuidanceShape::Linear] {
-        assert_eq!(weights(&of(1.0, shape)), [1.0; 4]);
+        assert_eq!(weights(&of(1.0, shape)), (vec![1.0; 4], vec![false; 4]));
     }
+    // The choice follows the guided logits, not those of one pass: w = −1 turns this oracle's around.
+    let turned = |guidance| {
+        let c = SampleConfig { guidance, ..config(Sampler::Argmax, 2, 0) };
+        let oracle = Oracle::new(&PRIOR, &schedule);
+        run(&oracle, &schedule, &c, (&[0], 1), 1.0, |_| {}).unwrap();
+        oracle.seen.take()[1].2.clone()
+    };
+    // At time 500 the chosen class stands out by √ᾱ = 0.7; the noise is the same.
+    let moved = turned(3.0).iter().zip(turned(-3.0)).filter(|(a, b)| (*a - b).abs() > 0.5).count();
+    assert_eq!(moved, 2, "another class is chosen");
+}
+
+/// Two tokens that depend on each other: p(x | y_t) from Bayes' rule over all pairs.
+struct Pairs<'a> {
+    joint: [[f64; 3]; 3],
+    schedule: &'a Schedule,
+    weight: Tensor,
+}
+
+impl Denoise for Pairs<'_> {
+    fn weight(&self) -> tweedie::Result<&Tensor> {
+        Ok(&self.weight)
+    }
+
+    fn logits(&self, u: &Tensor, t: usize, _: bool) -> tweedie::Result<Tensor> {
+        let scale = self.schedule.signal(t) / (1.0 - self.schedule.alpha_bar(t));
+        let y = u.to_vec()?;
+        let logits = y.chunks_exact(6).flat_map(|y| {
+            let max = y.iter().fold(f32::NEG_INFINITY, |m, x| m.max(*x)) as f64;
+            let of =
+                |i: usize, j: usize| (scale * (y[i] as f64 + y[3 + j] as f64 - 2.0 * max)).exp() * self.joint[i][j];
+            let first = (0..3).map(|i| (0..3).map(|j| of(i, j)).sum::<f64>());
+            let second = (0..3).map(|j| (0..3).map(|i| of(i, j)).sum::<f64>());
+            first.chain(second).map(|p| p.max(1e-300).ln() as f32).collect::<Vec<_>>()
+        });
+        Ok(Tensor::from_f32(&Device::Cpu, u.shape(), logits.collect())?)
+    }
+}
+
+/// The reverse process of several tokens finds how they depend on each other, though each is predicted on its own.
+#[test]
+fn ancestral_sampling_reproduces_a_joint_distribution() {
+    let (schedule, examples): (_, Vec<u32>) = (cosine(), (0..10_000).collect());
+    let identity = (0..9).map(|i| if i / 3 == i % 3 { 1.0 } else { 0.0 }).collect();
+    let joint = [[0.30, 0.05, 0.02], [0.03, 0.25, 0.05], [0.05, 0.05, 0.20]];
+    let oracle =
+        Pairs { joint, schedule: &schedule, weight: Tensor::from_f32(&Device::Cpu, &[3, 3], identity).unwrap() };
+    let seen = |sampler, steps| {
+        let c = config(sampler, steps, 9);
+        let logits = run(&oracle, &schedule, &c, (&examples, 2), 1.0, |_| {}).unwrap();
+        let mut n = [0_usize; 9];
+        logits.chunks_exact(6).for_each(|l| n[3 * argmax(&l[..3]) + argmax(&l[3..])] += 1);
+        chi_square(&n, joint.as_flattened())
+    };
+    // With 8 degrees of freedom χ² exceeds this with probability 1e-4.
+    let x = seen(Sampler::Ancestral, 250);
+    assert!(x < 31.8, "χ² {x}");
+    // Power: one step decides each token by its own marginal.
+    let x = seen(Sampler::Ancestral, 1);
+    assert!(x > 1000.0, "χ² {x}");
 }
 
 /// What an example gets is a matter of its id, not of its neighbours.
@@ -417,21 +526,45 @@ fn a_small_network_learns_the_oracle() {
             targets: None,
         };
         let noise = NoiseOf::Drawn(&Noise::new(&Device::Cpu, 11, 1, t).unwrap());
-        let noisy = Noisy { tokens: corrupt(&Device::Cpu, &rows, 1, 3, &schedule, 1.0, &noise).unwrap() };
-        let of = |trainer: &mut Trainer, w: f32| {
-            trainer.averaged(|x, _| Conditioned::new(&x.model, &images)?.logits(&noisy, t as usize, w)).unwrap()
+        let noisy = corrupt(&Device::Cpu, &rows, 1, 3, &schedule, 1.0, &noise).unwrap();
+        // Logits without and with the null condition, by the sampler's way and by training's.
+        let sampler = |trainer: &mut Trainer, guided: bool| {
+            let of = |x: &tweedie::train::Trained, _: &Config| {
+                let network = Conditioned::new(&x.model, Some(&images), 1, guided)?;
+                let tape = Tape::inference();
+                let (w, zero) = (network.weight()?.clone(), Tensor::zeros(&Device::Cpu, &[32], DType::F32)?);
+                let u = noisy_input(&tape, &noisy, &tape.constant(w), &tape.constant(zero), DType::F32)?;
+                Ok(Denoise::logits(&network, u.value(), t as usize, guided)?.to_vec()?)
+            };
+            trainer.averaged(of).unwrap()
         };
-        let want = oracle.logits(&noisy, t as usize, 1.0).unwrap();
-        let got = of(&mut trainer, 1.0);
+        let training = |trainer: &mut Trainer, drop: u32| {
+            let of = |x: &tweedie::train::Trained, _: &Config| {
+                let (tape, m) = (Tape::inference(), &x.model);
+                let p = Pass::inference(&tape, &m.params, DType::F32);
+                let cond = m.project_condition(&p, &m.condition(&p, &images)?)?;
+                let drop = Tensor::from_u32(&Device::Cpu, &[ROWS], vec![drop; ROWS])?;
+                let f = m.denoise(&p, &noisy, &vec![t; ROWS], &cond, Some(&drop))?;
+                Ok(m.logits(&p, &f)?.value().to_vec()?)
+            };
+            trainer.averaged(of).unwrap()
+        };
+        let want = oracle.of(&noisy.vectors(DType::F32).unwrap().to_vec().unwrap(), t as usize);
+        let got = sampler(&mut trainer, false);
         let variation = |(a, b): (&[f32], &[f32])| {
             softmax(a).into_iter().zip(softmax(b)).map(|(a, b)| (a - b).abs()).sum::<f64>() / 2.0
         };
         let mean = got.chunks_exact(3).zip(want.chunks_exact(3)).map(variation).sum::<f64>() / ROWS as f64;
         assert!(mean < 0.08, "t {t}: network and oracle differ by {mean}");
-        // Guidance is a straight line through "without" (w = 0) and "with" (w = 1, its own path of one pass).
-        let (without, twice) = (of(&mut trainer, 0.0), of(&mut trainer, 2.0));
-        for ((u, c), g) in without.iter().zip(&got).zip(&twice) {
-            assert!((2.0 * c - u - g).abs() < 1e-4 * (1.0 + c.abs()), "w = 0, 1, 2: {u}, {c}, {g}");
+        let pairs = sampler(&mut trainer, true);
+        let (with, without) = (training(&mut trainer, 0), training(&mut trainer, 1));
+        for (i, pair) in pairs.chunks_exact(6).enumerate() {
+            for k in 0..3 {
+                let [a, b, c] = [got[3 * i + k], with[3 * i + k], without[3 * i + k]];
+                let close = |x: f32, y: f32| (x - y).abs() < 1e-4 * (1.0 + y.abs());
+                assert!(close(a, b) && close(pair[k], b) && close(pair[3 + k], c), "{a} {b} {c} {pair:?}");
+            }
         }
+        assert!(with.iter().zip(&without).any(|(a, b)| (a - b).abs() > 1e-3), "the null condition changes nothing");
     }
 }

@@ -38,11 +38,12 @@ pub fn look(t: &Trained, c: &Config, source: &Source) -> Result<Looks> {
     let images = Tensor::from_f32(&t.model.device(), &[b, e.channels, e.image, e.image], values)?;
     let ids: Vec<u32> = (0..b as u32).collect();
     let mut steps = Vec::new();
-    let each = |p: &tweedie::sample::Prediction| steps.push((p.t, p.logits.clone()));
+    let each = |p: &tweedie::sample::Prediction| steps.push((p.t, p.logits()));
     let logits = classify(&t.model, &images, &ids, &t.schedule, t.lambda, &c.sample, each)?;
     if steps.is_empty() {
-        steps.push((0, logits));
+        steps.push((0, Ok(logits)));
     }
+    let steps = steps.into_iter().map(|(t, l)| Ok((t, l?))).collect::<Result<_>>()?;
     Ok(Looks { classes: t.class_names.clone(), items, steps })
 }
 

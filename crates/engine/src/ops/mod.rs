@@ -4,7 +4,9 @@
 //! and the `.cu` file holds the kernels.
 
 pub mod attention;
+pub mod blend;
 mod check;
+pub mod choose;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod elementwise;
@@ -16,6 +18,7 @@ pub mod norm;
 pub mod patchify;
 pub mod token_scores;
 pub mod tokens;
+pub mod unmask;
 
 use crate::cases::{Case, Size};
 use crate::cuda::Source;
@@ -28,6 +31,8 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
         (&attention::SOURCE, &attention::SIZES),
         (&attention::SOURCE_F32, &attention::SIZES),
         (&attention::SOURCE_PAD, &[0]),
+        (&blend::SOURCE, &[0]),
+        (&choose::SOURCE, &[0]),
         (&cross_entropy::SOURCE, &[0]),
         (&dropout::SOURCE, &[0]),
         (&elementwise::SOURCE, &[0]),
@@ -40,6 +45,7 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
         (&token_scores::SOURCE, &[0]),
         (&tokens::SOURCE, &[0]),
         (&tokens::EMBED_SOURCE, &[0]),
+        (&unmask::SOURCE, &[0]),
     ]
 }
 
@@ -47,6 +53,8 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
 pub(crate) fn cases(size: Size) -> Vec<Case> {
     let lists = [
         attention::cases,
+        blend::cases,
+        choose::cases,
         cross_entropy::cases,
         dropout::cases,
         elementwise::cases,
@@ -58,6 +66,7 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
         patchify::cases,
         token_scores::cases,
         tokens::cases,
+        unmask::cases,
     ];
     lists.iter().flat_map(|cases| cases(size)).collect()
 }

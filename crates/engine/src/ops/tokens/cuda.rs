@@ -81,7 +81,9 @@ pub(super) fn put_strips(c: &Cuda, dy: &Tensor, dst: &Dst, stride: usize, at: us
 
 pub(super) fn repeat(c: &Cuda, x: &Tensor, shape: &[usize], k: usize, inner: usize) -> Result<Tensor> {
     let y = Tensor::cuda(c, shape, x.dtype())?;
-    let name = by_type!(x.dtype(), "strips");
+    // Integers travel as floats of their size: nothing is computed, so the bits stay.
+    let as_moved = if x.dtype() == DType::U32 { DType::F32 } else { x.dtype() };
+    let name = by_type!(as_moved, "strips");
     let args = args![x, &y, shape[0] as i64, inner as i64, k, inner as i64, inner as i64, false];
     c.launch(&SOURCE, 0, name, grid(y.len()), BLOCK, 0, args)?;
     Ok(y)

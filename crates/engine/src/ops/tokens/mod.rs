@@ -181,6 +181,22 @@ pub fn repeat(tape: &Tape, x: &Var, k: usize) -> Result<Var> {
     Ok(tape.record(y, &[x], || Repeat { x: x.clone(), k }))
 }
 
+/// As [`repeat`], for ids (u32).
+pub fn repeat_ids(x: &Tensor, k: usize) -> Result<Tensor> {
+    check::integers("repeat_ids", "ids", x, x)?;
+    ensure!(k > 0 && !x.is_empty() && !x.shape().is_empty(), "repeat_ids", "cannot repeat {:?} {k} times", x.shape());
+    let mut shape = x.shape().to_vec();
+    let inner = x.len() / shape[0];
+    shape[0] *= k;
+    match x.cuda_device() {
+        Some(c) => cuda::repeat(c, x, &shape, k, inner),
+        None => {
+            let copies = x.u32s().chunks_exact(inner).flat_map(|row| std::iter::repeat_n(row, k).flatten().copied());
+            Tensor::from_u32(&crate::Device::Cpu, &shape, copies.collect())
+        }
+    }
+}
+
 impl Backward for Repeat {
     fn name(&self) -> &'static str {
         "repeat"
@@ -324,6 +340,12 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
                 concat(t, &[&repeat(t, &v[0], 2)?, &repeat(t, &v[0], 2)?])
             })
             .normal("x", Activation, &s, 1.0),
+            Case::new("repeat", format!("ids {l} ×3"), |t, v| {
+                let y = repeat_ids(v[0].value(), 3)?;
+                let values: Vec<f32> = y.to_vec_u32()?.into_iter().map(|x| x as f32).collect();
+                Ok(t.constant(Tensor::from_f32(&crate::Device::Cpu, y.shape(), values)?))
+            })
+            .ids("ids", &s, 1 << 24),
             Case::new("mean_tokens", format!("{l} {range:?}"), move |t, v| mean_tokens(t, &v[0], r3.clone()))
                 .normal("x", Activation, &s, 1.0),
             Case::new("mean_tokens", format!("{l} after itself"), move |t, v| {

@@ -1,0 +1,45 @@
+//! Blending on the CPU.
+
+use super::First;
+use crate::cpu::par;
+use crate::cpu::pool::Buf;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+pub(super) fn blend(
+    by: &Tensor,
+    first: First,
+    second: Option<&Tensor>,
+    third: Option<&Tensor>,
+    like: &Tensor,
+) -> Result<Tensor> {
+    let (a, b, c) = (by.f32s()[0], by.f32s()[1], by.f32s()[2]);
+    let d = like.width();
+    if let First::Columns { matrix, ids } = first {
+        let v = matrix.shape()[1];
+        if let Some((at, id)) = ids.u32s().iter().enumerate().find(|(_, id)| **id as usize >= v) {
+            return Err(Error::op("blend", format!("id {id} at position {at} is not below {v}")));
+        }
+    }
+    let mut out = Buf::scratch(like.len());
+    par::rows(&mut out, d, 4 * d, |start, out| {
+        for (r, out) in out.chunks_exact_mut(d).enumerate() {
+            let row = start + r;
+            match first {
+                First::Columns { matrix, ids } => {
+                    let (m, v, id) = (matrix.f32s(), matrix.shape()[1], ids.u32s()[row] as usize);
+                    out.iter_mut().enumerate().for_each(|(k, o)| *o = a * m[k * v + id]);
+                }
+                First::Values(x) => {
+                    out.iter_mut().zip(&x.f32s()[row * d..]).for_each(|(o, x)| *o = a * x);
+                }
+            }
+            for (by, term) in [(b, second), (c, third)] {
+                if let Some(t) = term {
+                    out.iter_mut().zip(&t.f32s()[row * d..]).for_each(|(o, t)| *o = by.mul_add(*t, *o));
+                }
+            }
+        }
+    });
+    Ok(Tensor::from_buf(out, like.shape()))
+}

@@ -1,0 +1,33 @@
+use super::*;
+use crate::Device;
+use crate::cases::random;
+
+#[test]
+fn columns_are_products_with_one_hot_vectors() {
+    let (rows, d, v) = (700, 5, 13);
+    let by = Tensor::from_f32(&Device::Cpu, &[3], vec![0.5, -2.0, 3.0]).unwrap();
+    let (m, y, z) = (random(0, &[d, v], 1.0), random(1, &[rows, d], 1.0), random(2, &[rows, d], 1.0));
+    let ids = Tensor::from_u32(&Device::Cpu, &[rows], (0..rows as u32).map(|r| r * 5 % v as u32).collect()).unwrap();
+    let got = blend(&by, First::Columns { matrix: &m, ids: &ids }, Some(&y), Some(&z)).unwrap();
+    let (m, y, z) = (m.to_vec().unwrap(), y.to_vec().unwrap(), z.to_vec().unwrap());
+    for (i, got) in got.to_vec().unwrap().into_iter().enumerate() {
+        let want = 0.5 * m[i % d * v + (i / d) * 5 % v] - 2.0 * y[i] + 3.0 * z[i];
+        assert!((got - want).abs() < 1e-5, "{got} {want}"); // a few roundings of numbers of a few units
+    }
+}
+
+#[test]
+fn absent_terms_are_zero_and_wrong_ones_errors() {
+    let by = Tensor::from_f32(&Device::Cpu, &[3], vec![2.0, 7.0, 3.0]).unwrap();
+    let (x, z) = (random(1, &[4, 3], 1.0), random(2, &[4, 3], 1.0));
+    let got = blend(&by, First::Values(&x), None, Some(&z)).unwrap().to_vec().unwrap();
+    for ((g, x), z) in got.iter().zip(x.to_vec().unwrap()).zip(z.to_vec().unwrap()) {
+        assert!((g - (2.0 * x + 3.0 * z)).abs() < 1e-6);
+    }
+    assert!(blend(&by, First::Values(&x), None, None).is_err());
+    assert!(blend(&by, First::Values(&x), Some(&random(0, &[4, 2], 1.0)), None).is_err());
+    assert!(blend(&by, First::Values(&x), Some(&z), Some(&random(0, &[3, 3], 1.0))).is_err());
+    let ids = Tensor::from_u32(&Device::Cpu, &[4], vec![0, 1, 5, 0]).unwrap();
+    let e = blend(&by, First::Columns { matrix: &random(0, &[3, 5], 1.0), ids: &ids }, Some(&z), None);
+    assert!(e.err().unwrap().to_string().contains("id 5 at position 2"));
+}

@@ -1,0 +1,120 @@
+//! Examples for comparing devices; the op has no gradient, so finite differences only run it.
+
+use super::{Banned, Choose, Chosen, FREE, How, choose};
+use crate::cases::{Case, Role, Size};
+use crate::device::Device;
+use crate::error::Result;
+use crate::rng::Noise;
+use crate::tensor::Tensor;
+
+/// Which of the results a case looks at: side by side, the size of one would hide errors of another.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Tokens,
+    Numbers,
+    Probabilities,
+    Top,
+}
+
+#[derive(Clone, Copy)]
+struct Options {
+    guided: bool,
+    drawn: bool,
+    limits: bool,
+}
+
+impl Options {
+    fn label(self) -> String {
+        let with = |on: bool, text: &'static str| if on { text } else { "" };
+        format!(
+            "{}{}{}",
+            if self.drawn { "drawn" } else { "argmax" },
+            with(self.guided, ", guided"),
+            with(self.limits, ", banned and given")
+        )
+    }
+}
+
+fn numbers(x: &Tensor) -> Result<Vec<f32>> {
+    Ok(x.to_vec_u32()?.into_iter().map(|v| v as f32).collect())
+}
+
+/// Every `every`-th row keeps a token.
+fn given(device: &Device, rows: usize, vocab: usize, every: usize) -> Result<Tensor> {
+    let of = |r: usize| if r % every == 1 { (r * 7 % vocab) as u32 } else { FREE };
+    Tensor::from_u32(device, &[rows], (0..rows).map(of).collect())
+}
+
+fn part(c: &Chosen, part: Part) -> Result<Vec<f32>> {
+    let mut out = Vec::new();
+    match part {
+        Part::Tokens => out.extend(numbers(&c.tokens)?),
+        Part::Numbers => {
+            out.extend(c.log_prob.to_vec()?);
+            out.extend(c.entropy.to_vec()?);
+        }
+        Part::Probabilities => out.extend(c.probabilities.as_ref().map_or(Ok(Vec::new()), Tensor::to_vec)?),
+        Part::Top => {
+            if let Some((tokens, log_probs)) = &c.top {
+                out.extend(numbers(tokens)?);
+                out.extend(log_probs.to_vec()?);
+            }
+        }
+    }
+    Ok(out)
+}
+
+pub(crate) fn cases(size: Size) -> Vec<Case> {
+    // Batch, tokens, vocabulary; the last has more than one tile of the widest block.
+    let shapes: &[[usize; 3]] = match size {
+        Size::Tiny => &[[2, 2, 3]],
+        Size::Full => &[[1, 1, 2], [12, 1, 10], [3, 5, 27], [2, 17, 1000], [1, 197, 257], [2, 3, 30522]],
+    };
+    let mut out = Vec::new();
+    for &[b, n, v] in shapes {
+        for (i, o) in [(false, false, false), (true, false, true), (false, true, true), (true, true, false)]
+            .map(|(guided, drawn, limits)| Options { guided, drawn, limits })
+            .into_iter()
+            .enumerate()
+        {
+            for p in [Part::Tokens, Part::Numbers, Part::Probabilities, Part::Top] {
+                let label = format!("[{b}, {n}, {v}] {}: {p:?}", o.label());
+                let case = Case::new("choose", label, move |t, vars| {
+                    let logits = vars[0].value();
+                    let device = logits.device();
+                    let rows = b * n;
+                    let noise = Noise::new(&device, 3, 4, 5)?.later(6);
+                    let examples = Tensor::from_u32(&device, &[b], (0..b as u32).map(|e| 10 * e).collect())?;
+                    let weight = Tensor::from_f32(&device, &[1], vec![1.75])?;
+                    let classes = Tensor::from_u32(&device, &[2], vec![0, v as u32 - 1])?;
+                    // No row loses all classes, and none the token that it is given.
+                    let given = given(&device, rows, v, 3)?;
+                    let bits = given.to_vec_u32()?.into_iter().enumerate();
+                    let bits = bits.map(|(r, g)| if g == FREE { (r % 3) as u32 } else { 0 }).collect();
+                    let bits = Tensor::from_u32(&device, &[rows], bits)?;
+                    let chosen = choose(
+                        logits,
+                        &Choose {
+                            tokens: n,
+                            guidance: o.guided.then_some(&weight),
+                            how: match o.drawn {
+                                true => How::Drawn { noise: &noise, examples: &examples },
+                                false => How::Argmax,
+                            },
+                            banned: o.limits.then_some(Banned { classes: &classes, rows: &bits }),
+                            given: o.limits.then_some(&given),
+                            probabilities: matches!(p, Part::Probabilities),
+                            // Never so many that a banned class is among them: its logarithm is not finite.
+                            top: if matches!(p, Part::Top) { (v - 1).min(2 * i + 1) } else { 0 },
+                        },
+                    )?;
+                    let values = part(&chosen, p)?;
+                    Ok(t.constant(Tensor::from_f32(&Device::Cpu, &[values.len()], values)?))
+                });
+                let copies = if o.guided { 2 } else { 1 };
+                out.push(case.normal("logits", Role::Type, &[copies * b, n, v], 3.0));
+            }
+        }
+    }
+    out
+}

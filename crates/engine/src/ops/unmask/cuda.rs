@@ -1,0 +1,29 @@
+//! Unmasking on the GPU: one block per example.
+
+use super::{Masked, Reveal, SOURCE};
+use crate::cuda::{Cuda, args};
+use crate::error::Result;
+use crate::tensor::{DType, Tensor};
+
+pub(super) fn unmask(
+    c: &Cuda,
+    state: &Masked,
+    (chosen, confidence): (&Tensor, &Tensor),
+    mask: u32,
+    share: &Tensor,
+    how: Reveal,
+) -> Result<Masked> {
+    let shape = state.tokens.shape();
+    let (b, n) = (shape[0], shape[1]);
+    let tokens = Tensor::cuda(c, shape, DType::U32)?;
+    let log_prob = Tensor::cuda(c, shape, DType::F32)?;
+    let (key, step, ids) = match how {
+        Reveal::Random { noise, examples } => (noise.key().ptr(), noise.offset(), examples.ptr()),
+        Reveal::Confident => (0, 0, 0),
+    };
+    let args =
+        args![&state.tokens, &state.log_prob, chosen, confidence, mask, share, key, step, ids, n, &tokens, &log_prob];
+    let block = n.next_multiple_of(32).min(256);
+    c.launch(&SOURCE, 0, "unmask", (b, 1, 1), block, 0, args)?;
+    Ok(Masked { tokens, log_prob })
+}

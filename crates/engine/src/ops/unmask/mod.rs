@@ -1,0 +1,110 @@
+//! Replace masked tokens by chosen ones: each by chance, or the most confident of each example first. For sampling only, so
+//! nothing is recorded on a tape.
+
+mod cpu;
+mod cuda;
+#[cfg(test)]
+mod tests;
+
+use super::check;
+use crate::cases::{Case, Role, Size};
+use crate::device::Device;
+use crate::error::{Error, Result, ensure};
+use crate::rng::Noise;
+use crate::tensor::{DType, Tensor};
+
+crate::cuda::source!("unmask.cu");
+
+/// Which masked tokens are revealed.
+#[derive(Clone, Copy)]
+pub enum Reveal<'a> {
+    /// Each with the same probability: token n of an example where word n of its stream is below the share.
+    Random {
+        /// The stream.
+        noise: &'a Noise,
+        /// Example ids, u32 \[B\].
+        examples: &'a Tensor,
+    },
+    /// The share of an example's masked tokens (at least one) whose log-probability is highest, the first of equals first.
+    Confident,
+}
+
+/// Sequences that are partly masked.
+#[derive(Clone)]
+pub struct Masked {
+    /// u32 \[B, N\].
+    pub tokens: Tensor,
+    /// Log-probability with which each was chosen, f32 \[B, N\].
+    pub log_prob: Tensor,
+}
+
+/// `state` with a `share` (f32 \[1\], on the device) of the tokens that are `mask` replaced by `chosen` (tokens u32 and
+/// log-probabilities f32 of \[B·N\]). Other tokens stay. A share of 1 leaves none masked.
+pub fn unmask(state: &Masked, chosen: (&Tensor, &Tensor), mask: u32, share: &Tensor, how: Reveal) -> Result<Masked> {
+    let t = &state.tokens;
+    let &[b, n] = t.shape() else {
+        return Err(Error::op("unmask", format!("tokens must be [B, N], they are {:?}", t.shape())));
+    };
+    ensure!(b * n > 0 && b * n < i32::MAX as usize, "unmask", "{t:?} is empty or too large");
+    check::integers("unmask", "tokens", t, t)?;
+    check::integers("unmask", "chosen tokens", chosen.0, t)?;
+    for (x, len) in [(&state.log_prob, b * n), (chosen.1, b * n), (share, 1)] {
+        ensure!(
+            x.dtype() == DType::F32 && x.len() == len && x.device() == t.device(),
+            "unmask",
+            "{x:?} must be {len} f32 on {}",
+            t.device()
+        );
+    }
+    ensure!(chosen.0.len() == b * n, "unmask", "{:?} chosen tokens for {:?}", chosen.0.shape(), t.shape());
+    if let Reveal::Random { noise, examples } = how {
+        check::integers("unmask", "example ids", examples, t)?;
+        check::integers("unmask", "noise keys", noise.key(), t)?;
+        ensure!(examples.len() == b, "unmask", "{:?} example ids for {:?}", examples.shape(), t.shape());
+    }
+    match t.cuda_device() {
+        Some(c) => cuda::unmask(c, state, chosen, mask, share, how),
+        None => cpu::unmask(state, chosen, mask, share.f32s()[0], how),
+    }
+}
+
+pub(crate) fn cases(size: Size) -> Vec<Case> {
+    let shapes: &[[usize; 2]] = match size {
+        Size::Tiny => &[[2, 3]],
+        Size::Full => &[[1, 1], [3, 20], [5, 197], [2, 1025]],
+    };
+    let mut out = Vec::new();
+    for &[b, n] in shapes {
+        for (random, share) in [(true, 0.4), (false, 0.4), (false, 0.01), (true, 1.0), (false, 1.0)] {
+            let label = format!("[{b}, {n}] {} of {share}", if random { "random" } else { "confident" });
+            let case = Case::new("unmask", label, move |t, vars| {
+                let [tokens, log_prob, ids, confidence] = [0, 1, 2, 3].map(|i: usize| vars[i].value().clone());
+                let device = tokens.device();
+                let noise = Noise::new(&device, 1, 2, 3)?;
+                let examples = Tensor::from_u32(&device, &[b], (0..b as u32).map(|e| 7 * e).collect())?;
+                let how =
+                    if random { Reveal::Random { noise: &noise, examples: &examples } } else { Reveal::Confident };
+                let share = Tensor::from_f32(&device, &[1], vec![share])?;
+                let got = unmask(&Masked { tokens, log_prob }, (&ids, &confidence), 2, &share, how)?;
+                let mut v: Vec<f32> = got.tokens.to_vec_u32()?.into_iter().map(|t| t as f32).collect();
+                v.extend(got.log_prob.to_vec()?);
+                Ok(t.constant(Tensor::from_f32(&Device::Cpu, &[v.len()], v)?))
+            });
+            // A third of the tokens are masked (2), and chosen tokens are told from those that stay.
+            let ids = |seed: u32, base: u32, bound: u32| {
+                let v = (0..(b * n) as u32).map(|i| base + crate::rng::philox([i, seed, 0, 0], [1, 2])[0] % bound);
+                match Tensor::from_u32(&Device::Cpu, &[b, n], v.collect()) {
+                    Ok(t) => t,
+                    Err(e) => unreachable!("the length is that of the shape: {e}"),
+                }
+            };
+            out.push(
+                case.data("tokens", ids(0, 0, 3))
+                    .normal("log_prob", Role::Data, &[b, n], 1.0)
+                    .data("chosen", ids(1, 10, 5))
+                    .normal("confidence", Role::Data, &[b, n], 1.0),
+            );
+        }
+    }
+    out
+}

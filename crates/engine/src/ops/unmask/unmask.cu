@@ -1,0 +1,42 @@
+// Reveal masked tokens. One block owns an example; sequences are short, so a rank is counted against all other tokens.
+
+__device__ __forceinline__ float trust(const float* confidence, int i) {
+    float c = confidence[i];
+    return c == c ? c : __int_as_float(0xff800000);  // not a number is trusted least
+}
+
+// old, old_log_prob, chosen, confidence, tokens, log_prob (B, n); share (1); key null: the most confident.
+extern "C" __global__ void unmask(const u32* old, const float* old_log_prob, const u32* chosen, const float* confidence,
+                                  u32 mask, const float* share, const u32* key, u32 step, const u32* examples, int n,
+                                  u32* tokens, float* log_prob) {
+    __shared__ int masked;
+    i64 first = (i64)blockIdx.x * n;
+    old += first; old_log_prob += first; chosen += first; confidence += first; tokens += first; log_prob += first;
+    if (threadIdx.x == 0) masked = 0;
+    __syncthreads();
+    int own = 0;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) own += old[i] == mask;
+    if (own) atomicAdd(&masked, own);
+    __syncthreads();
+    float wanted = fmaxf(ceilf(__fsub_rn(__fmul_rn((float)masked, *share), 1e-3f)), 1.f);
+    int count = min((int)wanted, masked);
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        bool reveal = false;
+        if (old[i] == mask) {
+            if (key) {
+                reveal = uniform_of(noise_words(key, step, examples[blockIdx.x], (u32)i).v[0]) < *share;
+            } else {
+                float mine = trust(confidence, i);
+                int rank = 0;
+                for (int j = 0; j < n; j++) {
+                    if (old[j] != mask) continue;
+                    float other = trust(confidence, j);
+                    rank += other > mine || (other == mine && j < i);
+                }
+                reveal = rank < count;
+            }
+        }
+        tokens[i] = reveal ? chosen[i] : old[i];
+        log_prob[i] = reveal ? confidence[i] : old_log_prob[i];
+    }
+}

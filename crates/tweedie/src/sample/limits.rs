@@ -1,0 +1,92 @@
+//! What a sampler must keep: tokens that are given, and where a text may end.
+
+use tweedie_engine::ops::choose::{Banned, FREE};
+use tweedie_engine::{Device, Tensor};
+
+use crate::error::{Error, Result};
+
+/// Where texts end. `eos` ends a text, `pad` fills the rest; they may be the same token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// The token after the last one of a text.
+    pub eos: u32,
+    /// The token after that.
+    pub pad: u32,
+    /// Exactly this many tokens before the end; `None`: as the model likes.
+    pub length: Option<usize>,
+    /// At least this many.
+    pub min_length: usize,
+}
+
+/// The limits of a batch, on the device.
+#[derive(Default)]
+pub(super) struct Limits {
+    /// Tokens that stay, u32 \[B·N\].
+    pub given: Option<Tensor>,
+    /// Classes that may not be chosen, and for each row which of them.
+    banned: Option<(Tensor, Tensor)>,
+}
+
+impl Limits {
+    /// For `batch` examples of `n` tokens. `given` holds a token or `None` for each place.
+    pub fn new(
+        device: &Device,
+        (batch, n, vocab): (usize, usize, usize),
+        given: Option<&[Option<u32>]>,
+        ending: Option<&Ending>,
+    ) -> Result<Limits> {
+        let rows = batch * n;
+        let mut kept = vec![FREE; rows];
+        if let Some(ending) = ending {
+            let Ending { eos, pad, length, .. } = *ending;
+            for token in [eos, pad] {
+                if token as usize >= vocab {
+                    return Err(Error::Input(format!("the end token {token} is not below the vocabulary {vocab}")));
+                }
+            }
+            if let Some(length) = length {
+                if length > n {
+                    return Err(Error::Input(format!("a length of {length} is more than the {n} tokens of the model")));
+                }
+                for row in kept.chunks_exact_mut(n) {
+                    row[length..].fill(pad);
+                    row[length..].first_mut().into_iter().for_each(|t| *t = eos);
+                }
+            }
+        }
+        if let Some(given) = given {
+            if given.len() != rows {
+                return Err(Error::Input(format!("{} given tokens for {batch} texts of {n}", given.len())));
+            }
+            for (i, (k, g)) in kept.iter_mut().zip(given).enumerate() {
+                let Some(g) = *g else { continue };
+                if g as usize >= vocab {
+                    return Err(Error::Input(format!("given token {g} at {i} is not below the vocabulary {vocab}")));
+                }
+                if *k != FREE && *k != g {
+                    return Err(Error::Input(format!("the token given at place {} lies behind the end", i % n)));
+                }
+                *k = g;
+            }
+        }
+        let banned = match ending {
+            Some(e) if e.length.is_some() || e.min_length > 0 => {
+                let until = e.length.unwrap_or(0).max(e.min_length.min(n));
+                // What is given stays even if it is an end.
+                let bits = (0..rows).map(|r| if r % n < until && kept[r] == FREE { 0b11 } else { 0 }).collect();
+                let classes = Tensor::from_u32(device, &[2], vec![e.eos, e.pad])?;
+                Some((classes, Tensor::from_u32(device, &[rows], bits)?))
+            }
+            _ => None,
+        };
+        let given = match kept.iter().any(|k| *k != FREE) {
+            true => Some(Tensor::from_u32(device, &[rows], kept)?),
+            false => None,
+        };
+        Ok(Limits { given, banned })
+    }
+
+    pub fn banned(&self) -> Option<Banned<'_>> {
+        self.banned.as_ref().map(|(classes, rows)| Banned { classes, rows })
+    }
+}

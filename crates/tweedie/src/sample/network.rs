@@ -1,0 +1,100 @@
+//! A network as a denoiser: the condition is computed once, for all steps and candidates.
+
+use std::cell::OnceCell;
+
+use tweedie_engine::ops::tokens;
+use tweedie_engine::{Device, Tape, Tensor, Var};
+
+use super::Denoise;
+use super::masked::Fill;
+use crate::error::{Error, Result};
+use crate::model::{Context, Input, Model, Pass};
+
+/// Name of the layer that noisy vectors go through.
+const TOKEN_IN: &str = "denoiser.token_in.weight";
+
+/// The layer W of a TDD model, f32 \[d, V\].
+pub(super) fn input_layer(model: &Model) -> Result<Tensor> {
+    let id = model.params.find(TOKEN_IN).filter(|_| model.is_tdd());
+    Ok(model.params.value(id.ok_or_else(|| Error::Input("this model does not read noisy vectors".into()))?))
+}
+
+/// A network and the condition of a batch.
+pub struct Conditioned<'a> {
+    model: &'a Model,
+    /// W of TDD.
+    weight: Option<Tensor>,
+    context: Context,
+    candidates: usize,
+    /// A row for each candidate.
+    plain: Context,
+    /// Two rows for each candidate, with and without condition; made when a guided step first asks for it.
+    pairs: OnceCell<Context>,
+}
+
+impl<'a> Conditioned<'a> {
+    /// Encode the images (none for an unconditional model), each for `candidates` rows. Only a `guided` one knows the null
+    /// condition.
+    pub fn new(model: &'a Model, images: Option<&Tensor>, candidates: usize, guided: bool) -> Result<Conditioned<'a>> {
+        let tape = Tape::inference();
+        let p = Pass::inference(&tape, &model.params, model.dtype());
+        if guided && !model.is_conditional() {
+            return Err(Error::Input("guidance needs a condition to guide to; set sample.guidance = 1".into()));
+        }
+        let context = model.context(&p, images, guided)?;
+        let plain = context.rows(&tape, candidates, None)?;
+        let weight = if model.is_tdd() { Some(input_layer(model)?) } else { None };
+        Ok(Conditioned { model, weight, context, candidates, plain, pairs: OnceCell::new() })
+    }
+
+    /// Two rows for each of `rows` candidates.
+    fn pairs(&self, tape: &Tape, rows: usize) -> Result<&Context> {
+        if let Some(c) = self.pairs.get() {
+            return Ok(c);
+        }
+        let drop = Tensor::from_u32(&self.model.device(), &[2 * rows], (0..2 * rows as u32).map(|i| i % 2).collect())?;
+        let made = self.context.rows(tape, 2 * self.candidates, Some(&drop))?;
+        Ok(self.pairs.get_or_init(|| made))
+    }
+
+    fn forward(&self, tape: &Tape, input: &Input, rows: usize, t: usize, guided: bool) -> Result<Tensor> {
+        let m = self.model;
+        let p = Pass::inference(tape, &m.params, m.dtype());
+        let (context, copies) = if guided { (self.pairs(tape, rows)?, 2) } else { (&self.plain, 1) };
+        let f = m.features(&p, input, &vec![t as u32; copies * rows], context)?;
+        Ok(m.logits(&p, &f)?.value().clone())
+    }
+}
+
+impl Denoise for Conditioned<'_> {
+    fn weight(&self) -> Result<&Tensor> {
+        self.weight.as_ref().ok_or_else(|| Error::Input("this model does not read noisy vectors".into()))
+    }
+
+    fn logits(&self, u: &Tensor, t: usize, guided: bool) -> Result<Tensor> {
+        let tape = Tape::inference();
+        let rows = u.shape()[0];
+        let mut u: Var = tape.constant(u.clone());
+        if guided {
+            // Both passes as one batch on the same noise.
+            u = tokens::repeat(&tape, &u, 2)?;
+        }
+        self.forward(&tape, &Input::Projected(&u), rows, t, guided)
+    }
+}
+
+impl Fill for Conditioned<'_> {
+    fn device(&self) -> Device {
+        self.model.device()
+    }
+
+    fn vocab(&self) -> usize {
+        self.model.sizes().vocab
+    }
+
+    fn logits(&self, ids: &Tensor, t: usize, guided: bool) -> Result<Tensor> {
+        let rows = ids.shape()[0];
+        let ids = if guided { tokens::repeat_ids(ids, 2)? } else { ids.clone() };
+        self.forward(&Tape::inference(), &Input::Tokens(&ids), rows, t, guided)
+    }
+}

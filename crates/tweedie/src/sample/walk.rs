@@ -1,0 +1,157 @@
+//! The loop: predict, choose, add less noise. Nothing waits for the device: a step queues its work and goes on.
+
+use tweedie_engine::ops::blend::{First, blend};
+use tweedie_engine::ops::choose::{Choose, Chosen, How, choose};
+use tweedie_engine::ops::linear::linear;
+use tweedie_engine::{Device, Noise, Tape, Tensor};
+
+use super::limits::Limits;
+use super::{DRAWS, Denoise, Projection, STREAM, guidance_at, posterior, steps};
+use crate::config::{PosteriorMean, SampleConfig, Sampler, Start};
+use crate::error::{Error, Result};
+use crate::schedule::Schedule;
+
+/// What is to be sampled.
+pub(super) struct Task<'a> {
+    /// Ids that address each example's noise.
+    pub examples: &'a [u32],
+    /// Tokens per example.
+    pub tokens: usize,
+    /// λ of λ-hot labels.
+    pub lambda: f64,
+    pub limits: &'a Limits,
+    /// How many of the most likely tokens to tell of.
+    pub top: usize,
+    /// Choose tokens at the last step too.
+    pub choose_last: bool,
+}
+
+/// What one step predicts.
+pub(super) struct Seen<'a> {
+    pub t: usize,
+    /// \[B, N, V\], or pairs \[2·B, N, V\] with a guidance weight.
+    pub logits: &'a Tensor,
+    pub guidance: Option<f32>,
+    /// The tokens, but for the last step of a task that does not want them.
+    pub chosen: Option<&'a Chosen>,
+}
+
+/// A small upload.
+pub(super) fn scalars<const N: usize>(device: &Device, x: [f64; N]) -> Result<Tensor> {
+    Ok(Tensor::from_f32(device, &[N], x.iter().map(|x| *x as f32).collect())?)
+}
+
+/// Whether the sampler draws tokens or takes the most likely ones.
+pub(super) fn draws(config: &SampleConfig) -> bool {
+    match config.sampler {
+        Sampler::Multinomial => true,
+        Sampler::Ancestral => config.posterior_mean == PosteriorMean::Drawn,
+        _ => false,
+    }
+}
+
+/// Whether the prediction itself stands for the clean vector, and not a token.
+fn is_soft(config: &SampleConfig) -> bool {
+    match config.sampler {
+        Sampler::Softmax | Sampler::Ddim => true,
+        Sampler::Ancestral => config.posterior_mean == PosteriorMean::Soft,
+        _ => false,
+    }
+}
+
+/// (a, b, c) of u_s = a·W·ŷ_0 + b·u_t + c·n.
+fn coefficients(schedule: &Schedule, sampler: Sampler, (t, s): (usize, usize), lambda: f64) -> [f64; 3] {
+    match sampler {
+        Sampler::Argmax | Sampler::Multinomial | Sampler::Softmax => {
+            [lambda * schedule.signal(s), 0.0, schedule.spread(s)]
+        }
+        Sampler::Ddim => {
+            let keep = schedule.spread(s) / schedule.spread(t);
+            [lambda * (schedule.signal(s) - keep * schedule.signal(t)), keep, 0.0]
+        }
+        Sampler::Ancestral => {
+            let (a, b, c) = posterior(schedule, t, s);
+            [lambda * a, b, c]
+        }
+    }
+}
+
+/// Sample; `each` sees every step and may stop with an error.
+pub(super) fn walk(
+    denoiser: &dyn Denoise,
+    projection: &Projection,
+    schedule: &Schedule,
+    config: &SampleConfig,
+    task: &Task,
+    mut each: impl FnMut(&Seen) -> Result<()>,
+) -> Result<()> {
+    let (device, weight) = (projection.device(), projection.weight());
+    let (d, vocab) = (weight.shape()[0], weight.shape()[1]);
+    let (b, n) = (task.examples.len(), task.tokens);
+    if b == 0 || n == 0 {
+        return Err(Error::Input("there is nothing to sample".into()));
+    }
+    let steps = steps(schedule, config, vocab)?;
+    let examples = Tensor::from_u32(&device, &[b], task.examples.to_vec())?;
+    // Step i of a stream: fresh noise for every step of every example.
+    let noise = Noise::new(&device, config.seed, STREAM, 0)?;
+    let words = Noise::new(&device, config.seed, DRAWS, 0)?;
+    let soft = is_soft(config);
+    let mut u = match config.start {
+        Start::Noise => projection.draw(&noise, &examples, n)?,
+        Start::Zeros => Tensor::zeros(&device, &[b, n, d], tweedie_engine::DType::F32)?,
+    };
+    for (i, &(t, s)) in steps.iter().enumerate() {
+        let w = guidance_at(config, i, steps.len());
+        let guidance = (w != 1.0).then_some(w);
+        let logits = denoiser.logits(&u, t, guidance.is_some())?;
+        let last = s == 0;
+        if last && !task.choose_last {
+            return each(&Seen { t, logits: &logits, guidance, chosen: None });
+        }
+        let weight_of_condition = guidance.map(|w| scalars(&device, [w as f64])).transpose()?;
+        let step_words = words.later(i as u32);
+        let how = Choose {
+            tokens: n,
+            guidance: weight_of_condition.as_ref(),
+            how: match draws(config) {
+                true => How::Drawn { noise: &step_words, examples: &examples },
+                false => How::Argmax,
+            },
+            banned: task.limits.banned(),
+            given: task.limits.given.as_ref(),
+            probabilities: soft && !last,
+            top: task.top,
+        };
+        let chosen = choose(&logits, &how)?;
+        each(&Seen { t, logits: &logits, guidance, chosen: Some(&chosen) })?;
+        if last {
+            return Ok(());
+        }
+        drop(logits);
+        let by = coefficients(schedule, config.sampler, (t, s), task.lambda);
+        let fresh = match by[2] != 0.0 {
+            true => Some(projection.draw(&noise.later(i as u32 + 1), &examples, n)?),
+            false => None,
+        };
+        let before = (by[1] != 0.0).then_some(&u);
+        let by = scalars(&device, by)?;
+        let clean = match &chosen.probabilities {
+            Some(p) => Some(project(p, weight)?),
+            None => None,
+        };
+        let first = match &clean {
+            Some(x) => First::Values(x),
+            None => First::Columns { matrix: weight, ids: &chosen.tokens },
+        };
+        // One of both is there: where nothing of u_t is kept, noise is added.
+        u = blend(&by, first, before, fresh.as_ref())?.reshape(&[b, n, d])?;
+    }
+    Ok(())
+}
+
+/// W·p of probabilities \[rows, V\] in their type.
+fn project(p: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    let tape = Tape::inference();
+    Ok(linear(&tape, &tape.constant(p.clone()), &tape.constant(weight.clone()), None, None, None)?.value().clone())
+}
