@@ -1,4 +1,10 @@
-//! How good predictions are: top-k, per class, calibration.
+//! How good predictions are: top-k, per class, calibration; for captions [`captions`], [`diversity()`] and [`clip`].
+
+pub mod captions;
+mod diversity;
+pub mod ptb;
+
+pub use diversity::{Diversity, diversity};
 
 use serde::Serialize;
 
