@@ -1,6 +1,7 @@
 //! How good predictions are: top-k, per class, calibration; for captions [`captions`], [`diversity()`] and [`clip`].
 
 pub mod captions;
+pub mod clip;
 mod diversity;
 pub mod ptb;
 
