@@ -155,6 +155,22 @@ impl CaptionScores {
     /// Bootstrap over images: `draws` sets of as many images, drawn with replacement. The document frequencies of CIDEr-D
     /// stay those of all images.
     pub fn bootstrap(&self, draws: usize, seed: u64) -> Intervals {
+        Intervals::of(&self.resampled(draws, seed))
+    }
+
+    /// Intervals of this set's scores less those of `other`, for the same images: both are drawn alike, so what makes an
+    /// image easy or hard for both does not blur the difference.
+    pub fn bootstrap_difference(&self, other: &CaptionScores, draws: usize, seed: u64) -> Result<Intervals> {
+        if self.images != other.images {
+            return Err(Error::Input(format!("{} images cannot be compared with {}", self.images, other.images)));
+        }
+        let (a, b) = (self.resampled(draws, seed), other.resampled(draws, seed));
+        let difference = |(a, b): (&[f64; 6], &[f64; 6])| std::array::from_fn(|k| a[k] - b[k]);
+        Ok(Intervals::of(&a.iter().zip(&b).map(difference).collect::<Vec<_>>()))
+    }
+
+    /// BLEU-1 to BLEU-4, ROUGE-L and CIDEr-D of each draw.
+    fn resampled(&self, draws: usize, seed: u64) -> Vec<[f64; 6]> {
         let n = self.per_image.len();
         let draw = |i: usize| {
             let mut random = Draw::new(seed, Stream::Bootstrap, 0, i as u32);
@@ -168,14 +184,19 @@ impl CaptionScores {
             let [b1, b2, b3, b4] = counts.scores();
             [b1, b2, b3, b4, rouge / n as f64, cider / n as f64]
         };
-        let all: Vec<[f64; 6]> = (0..draws.max(1)).into_par_iter().map(draw).collect();
+        (0..draws.max(1)).into_par_iter().map(draw).collect()
+    }
+}
+
+impl Intervals {
+    fn of(all: &[[f64; 6]]) -> Intervals {
         let interval = |k: usize| interval95(all.iter().map(|s| s[k]).collect());
         Intervals { bleu: std::array::from_fn(interval), rouge_l: interval(4), cider_d: interval(5) }
     }
 }
 
 /// The 2.5 and 97.5 percentiles, linear between values as numpy's are.
-pub(super) fn interval95(mut values: Vec<f64>) -> [f64; 2] {
+fn interval95(mut values: Vec<f64>) -> [f64; 2] {
     values.sort_by(f64::total_cmp);
     let at = |q: f64| {
         let x = q * (values.len() - 1) as f64;
@@ -410,6 +431,14 @@ mod tests {
         );
         assert_eq!((i.rouge_l, &i), ([1.0, 1.0], &s.bootstrap(2000, 7)));
         assert_ne!(i, s.bootstrap(2000, 8));
+        // Drawn alike, a set does not differ from itself, and one that is better by 1 everywhere is so in every draw.
+        let mut better = s.clone();
+        better.per_image.iter_mut().for_each(|i| i.cider_d += 1.0);
+        let d = better.bootstrap_difference(&s, 200, 7).unwrap();
+        assert!(
+            (d.cider_d[0] - 1.0).abs() < 1e-9 && (d.cider_d[1] - 1.0).abs() < 1e-9 && d.rouge_l == [0.0; 2],
+            "{d:?}"
+        );
     }
 
     #[test]

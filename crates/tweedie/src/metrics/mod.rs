@@ -3,6 +3,7 @@
 pub mod captions;
 pub mod clip;
 mod diversity;
+pub mod files;
 pub mod ptb;
 
 pub use diversity::{Diversity, diversity};
