@@ -5,6 +5,7 @@
 //! the longest match wins, as in any generated lexer.
 
 mod chars;
+mod lists;
 mod rules;
 
 use rules::Match;
@@ -59,7 +60,18 @@ pub fn tokenize_all(captions: &[&str]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// Any text ends, and gives words without blanks around them.
+        #[test]
+        fn any_text_can_be_read(text in "[a-dnstN'’.,:;!?/&@#$(<>) 0-9½é😀\\-]{0,40}", next in proptest::option::of("\\PC{0,10}")) {
+            let words = tokenize_before(&text, next.as_deref());
+            prop_assert!(words.split(' ').all(|w| !w.is_empty()) || words.is_empty(), "{words:?}");
+        }
+    }
 
     #[track_caller]
     fn check(text: &str, want: &str) {

@@ -1,6 +1,7 @@
 //! What may come next in a text.
 
 use super::chars::{is_alnum, is_apostrophe, is_digit, is_letter, is_sign};
+use super::lists::*;
 
 /// A stretch of text and the tokens it becomes.
 pub struct Match {
@@ -17,79 +18,6 @@ impl Match {
         Match { end, tokens: vec![token.into()] }
     }
 }
-
-/// Words that start a sentence: before them, with a capital, a single letter loses its full stop.
-const SENTENCE_STARTS: &[&str] = &[
-    "a",
-    "about",
-    "according",
-    "additionally",
-    "after",
-    "an",
-    "as",
-    "at",
-    "but",
-    "earlier",
-    "he",
-    "her",
-    "here",
-    "however",
-    "if",
-    "in",
-    "it",
-    "last",
-    "many",
-    "more",
-    "now",
-    "once",
-    "one",
-    "other",
-    "our",
-    "she",
-    "since",
-    "so",
-    "some",
-    "such",
-    "that",
-    "the",
-    "their",
-    "then",
-    "there",
-    "these",
-    "they",
-    "this",
-    "we",
-    "what",
-    "when",
-    "while",
-    "yet",
-    "you",
-];
-/// Words that keep their full stop.
-const ABBREVIATIONS: &[&str] = &[
-    "adj", "adm", "adv", "al", "ala", "alex", "apr", "ariz", "assn", "assoc", "asst", "atty", "attys", "aug", "ave",
-    "bhd", "bldg", "blvd", "brig", "bros", "calif", "capt", "cf", "cie", "cmdr", "co", "col", "colo", "conn", "corp",
-    "cos", "cpl", "ct", "dak", "dec", "dept", "det", "dr", "drs", "elec", "ens", "esq", "est", "etc", "ext", "feb",
-    "fla", "fri", "ft", "ga", "gen", "gov", "govs", "hon", "inc", "ind", "insp", "intl", "invt", "jan", "jos", "jr",
-    "jul", "jun", "kan", "kans", "ky", "lt", "ltd", "maj", "mar", "md", "messrs", "mfg", "mich", "minn", "mlle", "mme",
-    "mo", "mon", "mont", "mr", "mrs", "ms", "msgr", "mt", "mtg", "natl", "neb", "nev", "nov", "oct", "okla", "penn",
-    "pfc", "ph", "plc", "ppte", "ppty", "pres", "prof", "pte", "ptes", "pty", "ptys", "pvt", "rd", "rep", "reps",
-    "rev", "rt", "sen", "sens", "sep", "sept", "seq", "sfc", "sgt", "spc", "sq", "sr", "st", "ste", "supt", "sys",
-    "tel", "tenn", "thu", "thurs", "tue", "tues", "univ", "va", "vs", "vt", "wed", "wis", "wisc", "wm", "wyo",
-];
-/// Those that do so with a capital.
-const CAPITAL_ABBREVIATIONS: &[&str] = &["ark", "az", "del", "ill", "la", "mass", "miss", "ore", "pa", "tex", "wash"];
-/// Those that do so before a number.
-const NUMBER_ABBREVIATIONS: &[&str] = &["art", "ca", "fig", "figs", "no", "nos", "op", "pp", "prop"];
-/// Words with an apostrophe inside.
-const APOSTROPHE_WORDS: &[&str] = &["ma'am", "c'mon", "c'est"];
-/// What such words may end in.
-const APOSTROPHE_ENDS: &[&str] = &["e'er", "ta'en"];
-/// Words that are split in two, and where.
-const SPLIT: &[(&str, usize)] = &[("cannot", 3), ("gonna", 3), ("gotta", 3), ("wanna", 3), ("lemme", 3), ("gimme", 3)];
-/// What stays with the apostrophe before it.
-const SHORTENED: &[&str] = &["n'", "cause", "til", "em"];
-const CLITICS: &[&str] = &["s", "m", "d", "ll", "ve", "re"];
 
 /// The characters from `at` to the first that is not `of`.
 fn run(s: &[char], at: usize, of: impl Fn(char) -> bool) -> usize {
@@ -116,7 +44,7 @@ fn starts(s: &[char], at: usize, with: &str) -> bool {
 
 /// The longest of `words` at `at` that no letter or digit follows.
 fn one_of<'a>(s: &[char], at: usize, words: &[&'a str]) -> Option<&'a str> {
-    let whole = |w: &&&str| starts(s, at, w) && (w.ends_with('\'') || !is(s, at + w.chars().count(), is_alnum));
+    let whole = |w: &&&str| starts(s, at, w) && !is(s, at + w.len(), is_alnum);
     words.iter().filter(whole).max_by_key(|w| w.len()).copied()
 }
 
@@ -125,6 +53,10 @@ pub fn next(s: &[char], at: usize) -> Match {
     let c = s[at];
     if is_alnum(c) {
         return word(s, at);
+    }
+    let dots = run(s, at, |c| c == '.');
+    if dots >= at + 3 {
+        return Match::one(dots, "...");
     }
     if let Some(end) = number(s, at) {
         return Match::one(end, text(&s[at..end]));
@@ -427,10 +359,10 @@ fn apostrophe_word(s: &[char], at: usize) -> Option<Match> {
         || head.eq_ignore_ascii_case("somethin")
         || head.eq_ignore_ascii_case("dunkin")
     {
-        return Some(Match::one(mark + 1, format!("{head}'")));
+        return Some(Match::one(mark + 1, text(&s[at..=mark])));
     }
     if head.eq_ignore_ascii_case("ol") && rest == mark + 1 {
-        return Some(Match::one(mark + 1, format!("{head}'")));
+        return Some(Match::one(mark + 1, text(&s[at..=mark])));
     }
     None
 }
@@ -451,7 +383,9 @@ fn negation(s: &[char], at: usize, end: usize) -> Option<Match> {
         return None;
     }
     let stop = run(s, end + 1, is_letter);
-    let mut tokens = vec![text(&s[at..end - 1]), format!("n'{}", text(&s[end + 1..stop]))];
+    // The bare `n't` has a straight apostrophe, whatever the text has.
+    let ending = if stop == end + 2 { format!("{}'{}", s[end - 1], s[end + 1]) } else { text(&s[end - 1..stop]) };
+    let mut tokens = vec![text(&s[at..end - 1]), ending];
     tokens.retain(|t| !t.is_empty());
     Some(Match { end: stop, tokens })
 }
@@ -460,14 +394,18 @@ fn negation(s: &[char], at: usize, end: usize) -> Option<Match> {
 fn apostrophe(s: &[char], at: usize) -> Match {
     for (word, second) in [("tis", "is"), ("twas", "was")] {
         let end = at + 1 + word.len();
-        if starts(s, at + 1, word) && (!is(s, end, is_alnum) || starts(s, end, "n't")) {
+        if s[at] == '\'' && starts(s, at + 1, word) && (!is(s, end, is_alnum) || starts(s, end, "n't")) {
             return Match { end, tokens: vec!["'t".into(), second.into()] };
         }
     }
     if is(s, at + 1, |c| matches!(c, 'n' | 'N')) && (at + 2 == s.len() || is(s, at + 2, char::is_whitespace)) {
-        return Match::one(at + 2, "'n");
+        return Match::one(at + 2, text(&s[at..at + 2]));
     }
-    if let Some(w) = one_of(s, at + 1, SHORTENED).or_else(|| one_of(s, at + 1, CLITICS)) {
+    if let Some(w) = SHORTENED.iter().find(|w| starts(s, at + 1, w)) {
+        let end = at + 1 + w.len();
+        return Match::one(end, text(&s[at..end]));
+    }
+    if let Some(w) = one_of(s, at + 1, CLITICS) {
         return Match::one(at + 1 + w.len(), format!("'{w}"));
     }
     let digits = run(s, at + 1, is_digit);
@@ -476,8 +414,8 @@ fn apostrophe(s: &[char], at: usize) -> Match {
     }
     // A year, not the inches of 5'10".
     if digits == at + 3 && !(at > 0 && is_digit(s[at - 1])) {
-        let end = digits + (is(s, digits, |c| c == 's') && !is(s, digits + 1, is_alnum)) as usize;
-        return Match::one(end, format!("'{}", text(&s[at + 1..end])));
+        let end = digits + is(s, digits, |c| c == 's') as usize;
+        return Match::one(end, text(&s[at..end]));
     }
     Match::one(at + 1, "'")
 }
