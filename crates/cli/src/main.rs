@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use commands::{bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, selftest, train};
+use commands::{bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, score, selftest, train};
 use failure::{Failure, Result};
 
 /// Train, sample, measure and show Tweedie Discrete Diffusion models.
@@ -34,6 +34,8 @@ enum Command {
     Eval(eval::Args),
     /// Say what is on images
     Classify(classify::Args),
+    /// Score captions: BLEU, ROUGE-L, CIDEr-D, diversity, CLIPScore
+    Score(score::Args),
     /// Look at data
     #[command(subcommand)]
     Data(Data),
@@ -81,6 +83,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Classify(args) => classify::run(&args),
+        Command::Score(args) => score::run(&args),
         Command::Data(Data::Inspect(args)) => data_inspect::run(&args),
         Command::Config(Settings::Show(args)) => config_show::run(&args),
         Command::Completions { shell } => {

@@ -8,5 +8,6 @@ pub mod devices;
 pub mod eval;
 pub mod looks;
 pub mod quickstart;
+pub mod score;
 pub mod selftest;
 pub mod train;

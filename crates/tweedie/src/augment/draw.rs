@@ -19,6 +19,10 @@ pub enum Stream {
     Erase = 0x4552_4153,
     /// Examples drawn in place of unreadable ones.
     Replace = 0x5245_504c,
+    /// Images drawn again to see how sure a score is.
+    Bootstrap = 0x424f_4f54,
+    /// Captions dealt to other images.
+    Shuffle = 0x5348_5546,
 }
 
 /// A sequence of random numbers with its own address.

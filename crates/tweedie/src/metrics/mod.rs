@@ -1,4 +1,12 @@
-//! How good predictions are: top-k, per class, calibration.
+//! How good predictions are: top-k, per class, calibration; for captions [`captions`], [`diversity()`] and [`clip`].
+
+pub mod captions;
+pub mod clip;
+mod diversity;
+pub mod files;
+pub mod ptb;
+
+pub use diversity::{Diversity, diversity};
 
 use serde::Serialize;
 
