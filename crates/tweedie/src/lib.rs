@@ -1,6 +1,6 @@
 //! Tweedie Discrete Diffusion: one-hot vectors corrupted with Gaussian noise, and networks that undo it.
 //!
-//! Reads in the order data flows: [`data`] and [`augment`], [`schedule`], [`model`], [`loss`], [`train`], [`sample`],
+//! Reads in the order data flows: [`data`] and [`augment`], [`tokenize`], [`schedule`], [`model`], [`loss`], [`train`], [`sample`],
 //! [`metrics`]; around it [`config`], [`settings`], [`run_dir`] and [`checkpoint`].
 
 pub mod augment;
@@ -20,6 +20,7 @@ pub mod schedule;
 pub mod settings;
 pub mod tensorboard;
 pub mod tensors;
+pub mod tokenize;
 pub mod train;
 
 pub use error::{Error, Result};
