@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use commands::{bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, selftest, train};
+use commands::{bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, selftest, tokenizer, train};
 use failure::{Failure, Result};
 
 /// Train, sample, measure and show Tweedie Discrete Diffusion models.
@@ -37,6 +37,9 @@ enum Command {
     /// Look at data
     #[command(subcommand)]
     Data(Data),
+    /// Train and look at tokenizers
+    #[command(subcommand)]
+    Tokenizer(tokenizer::Command),
     /// Look at settings
     #[command(subcommand)]
     Config(Settings),
@@ -82,6 +85,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Eval(args) => eval::run(&args),
         Command::Classify(args) => classify::run(&args),
         Command::Data(Data::Inspect(args)) => data_inspect::run(&args),
+        Command::Tokenizer(command) => tokenizer::run(&command),
         Command::Config(Settings::Show(args)) => config_show::run(&args),
         Command::Completions { shell } => {
             let mut text = Vec::new();

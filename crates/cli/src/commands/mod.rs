@@ -9,4 +9,6 @@ pub mod eval;
 pub mod looks;
 pub mod quickstart;
 pub mod selftest;
+pub mod sequence_args;
+pub mod tokenizer;
 pub mod train;

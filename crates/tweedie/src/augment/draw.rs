@@ -19,6 +19,10 @@ pub enum Stream {
     Erase = 0x4552_4153,
     /// Examples drawn in place of unreadable ones.
     Replace = 0x5245_504c,
+    /// Which caption of an image is shown.
+    Caption = 0x4341_5054,
+    /// Where packed text begins.
+    Offset = 0x4f46_4653,
 }
 
 /// A sequence of random numbers with its own address.
