@@ -74,7 +74,7 @@ pub struct DataConfig {
     pub image_folder: String,
     /// Length of a sequence in tokens, its end included where there is room.
     pub tokens: usize,
-    /// `chars`, `word:5000`, `space:33000`, `bpe:8000`, `wordpiece:8000` (trained on the training texts), or a
+    /// `chars`, `word:5000`, `space:34000`, `bpe:8000`, `wordpiece:8000` (trained on the training texts), or a
     /// tokenizer.json.
     pub tokenizer: String,
     /// Text as one stream cut into full windows (`packed`) or line by line, padded (`lines`). Captions are lines.

@@ -257,6 +257,7 @@ fn webdataset_with_txt_or_json() {
     assert!(set.notes[0].contains("1 images without .txt or .json"));
     let wrong = SequenceOptions { caption_column: Some("alt".into()), ..options() };
     tar(&shard, &members[2..4]);
+    assert_eq!(guess_task(dir.path()).unwrap(), Task::Caption);
     let e = data::open_sequences(dir.path(), &wrong).unwrap_err().to_string();
     assert!(e.contains("no caption among `caption`, `url`") && e.contains("data.caption_column"), "{e}");
     tar(&shard, &members[4..5]);
@@ -488,6 +489,34 @@ fn what_is_not_captions_or_text_is_refused_with_a_reason() {
         &SequenceConfig::lines(0),
     );
     assert!(zero.err().unwrap().to_string().contains("at least 1 token"));
+}
+
+/// Files of classes that bring text along are not text.
+#[test]
+fn labels_come_first() {
+    let dir = TempDir::new().unwrap();
+    write(dir.path().join("cifar/data_batch_1.bin"), &[0; 3073]);
+    write(dir.path().join("cifar/batches.meta.txt"), b"a\nb\n");
+    write(dir.path().join("folder/cat/a.png"), &png(1));
+    write(dir.path().join("folder/classes.txt"), b"cat\n");
+    for name in ["cifar", "folder"] {
+        assert_eq!(guess_task(dir.path().join(name)).unwrap(), Task::Class, "{name}");
+    }
+    assert_eq!(guess_task("embedded:digits").unwrap(), Task::Class);
+    assert!(guess_task("nowhere").is_err());
+}
+
+/// Real data, where it is at hand.
+#[test]
+fn tiny_shakespeare_has_its_known_characters() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/text/tinyshakespeare");
+    if !path.exists() {
+        return;
+    }
+    let set = data::open_sequences(&path, &packed()).unwrap();
+    let sequences = Sequences::new(set.train().unwrap().clone(), chars(&set), &SequenceConfig::packed(256)).unwrap();
+    assert_eq!(sequences.tokenizer().vocab(), 3 + 65);
+    assert_eq!(sequences.len(), 1_115_394 / 256);
 }
 
 /// Real data, where it is at hand.

@@ -26,7 +26,7 @@ pub struct Train {
     /// chars, word, space, bpe or wordpiece
     #[arg(long, default_value = "word", value_parser = |s: &str| s.parse::<Kind>())]
     kind: Kind,
-    /// Classes at most (default: 5000 words, 33000 for space, 8000 pieces, all characters)
+    /// Classes at most (default: 5000 words, 34000 for space, 8000 pieces, all characters)
     #[arg(long, value_name = "N")]
     vocab: Option<usize>,
     /// File to write

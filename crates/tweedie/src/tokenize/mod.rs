@@ -38,7 +38,7 @@ const ENDS: [&str; 11] = [
 ];
 
 enum Inner {
-    Chars(Chars),
+    Chars(Box<Chars>),
     Hub(Box<tokenizers::Tokenizer>),
 }
 
@@ -97,7 +97,7 @@ impl Tokenizer {
         let vocab = chars.vocab();
         let keeps_lines = chars.has('\n');
         Tokenizer {
-            inner: Inner::Chars(chars),
+            inner: Inner::Chars(Box::new(chars)),
             vocab,
             pad: chars::PAD_ID,
             eos: chars::EOS_ID,

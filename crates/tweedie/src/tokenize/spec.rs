@@ -54,13 +54,13 @@ impl Kind {
         match self {
             Kind::Chars => usize::MAX, // all that occur
             Kind::Word => 5000,
-            Kind::Space => 33_000, // all of WikiText-2
+            Kind::Space => 34_000, // all of WikiText-2
             Kind::Bpe | Kind::WordPiece => 8000,
         }
     }
 }
 
-/// A tokenizer as settings name it: `chars`, `word:5000`, `space:33000`, `bpe:8000`, `wordpiece:8000`, or a file.
+/// A tokenizer as settings name it: `chars`, `word:5000`, `space:34000`, `bpe:8000`, `wordpiece:8000`, or a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenizerSpec {
     /// Learnt from the training texts.

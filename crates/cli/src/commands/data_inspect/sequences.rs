@@ -15,6 +15,8 @@ use crate::report::{self, Align, Table};
 
 /// Examples that are looked at unless all are asked for.
 const SAMPLE: usize = 100_000;
+/// Tokens of an example that are shown.
+const SHOWN: usize = 40;
 /// Bad rows that are named.
 const NAMED: usize = 20;
 
@@ -116,8 +118,11 @@ fn look(name: &'static str, source: &Texts, windows: usize, t: &Tokenizer, limit
                 Ok(texts) => texts,
                 Err(e) => return Seen { lengths: vec![], unknown: 0, bad: Some(e.to_string()) },
             };
-            let ids: Vec<Vec<u32>> =
-                texts.iter().filter(|t| !t.trim().is_empty()).map(|text| t.encode(text.trim())).collect();
+            let ids: Vec<Vec<u32>> = texts
+                .iter()
+                .filter(|t| !t.trim().is_empty())
+                .map(|text| t.encode(if source.is_stream() { text } else { text.trim() }))
+                .collect();
             let bad = if ids.is_empty() && !source.is_stream() {
                 Some(format!("{}: no text, or only an empty one", source.place(i)))
             } else if all {
@@ -194,37 +199,27 @@ fn text(f: &Found) -> String {
     out += &format!("tokenizer {}: {} classes; {} tokens a sequence\n\n", f.tokenizer, f.classes, f.tokens);
     let number = |n: usize| n.to_string();
     let percent = |x: f64| format!("{:.2} %", x * 100.0);
-    let names = [
-        "split",
-        "examples",
-        "sequences",
-        "texts",
-        "tokens",
-        "median",
-        "99 %",
-        "longest",
-        "over-long",
-        "unknown",
-        "bad",
-    ];
+    let packed = f.layout == Layout::Packed;
+    let names: &[&str] = match packed {
+        true => &["split", "windows", "tokens", "unknown", "bad"], // examples of a stream are pieces without meaning
+        false => &["split", "examples", "texts", "mean", "median", "99 %", "longest", "over-long", "unknown", "bad"],
+    };
     let columns: Vec<(&str, Align)> =
         names.iter().enumerate().map(|(i, n)| (*n, if i == 0 { Align::Left } else { Align::Right })).collect();
     let mut table = Table::new(&columns);
     for s in &f.splits {
-        let over = if f.layout == Layout::Packed { "–".into() } else { percent(s.over_long) };
-        table.row(vec![
-            s.name.into(),
-            number(s.examples),
-            number(s.sequences),
-            number(s.texts),
-            format!("{:.1}", s.tokens_mean),
-            number(s.tokens_median),
-            number(s.tokens_p99),
-            number(s.tokens_longest),
-            over,
-            percent(s.unknown),
-            number(s.bad),
-        ]);
+        let mut row = vec![s.name.to_string()];
+        if packed {
+            let total = s.tokens_mean * s.texts as f64 * s.examples as f64 / s.looked_at.max(1) as f64;
+            row.extend([number(s.sequences), format!("{total:.0}")]);
+        } else {
+            let lengths = [s.tokens_median, s.tokens_p99, s.tokens_longest].map(number);
+            row.extend([number(s.examples), number(s.texts), format!("{:.1}", s.tokens_mean)]);
+            row.extend(lengths);
+            row.push(percent(s.over_long));
+        }
+        row.extend([percent(s.unknown), number(s.bad)]);
+        table.row(row);
     }
     out += &table.render();
     for s in f.splits.iter().filter(|s| s.looked_at < s.examples) {
@@ -245,7 +240,8 @@ fn text(f: &Found) -> String {
     for e in &f.examples {
         out += &format!("{}\n", e.place);
         e.texts.iter().for_each(|t| out += &format!("  {}\n", t.trim_end().replace('\n', "\n  ")));
-        out += &format!("  → {}\n", e.tokens.join("|"));
+        let more = if e.tokens.len() > SHOWN { "|…" } else { "" };
+        out += &format!("  → {}{more}\n", e.tokens[..e.tokens.len().min(SHOWN)].join("|"));
     }
     for s in &f.splits {
         s.bad_rows.iter().for_each(|b| out += &format!("bad: {b}\n"));

@@ -1,8 +1,8 @@
 //! Which layout of captions or text lies at a path?
 
 use super::super::detect::{file_name, files_below, list};
-use super::super::{DataError, Result, folder, tar};
-use super::{Task, parquet};
+use super::super::{DataError, Format, Result, folder, tar};
+use super::{Task, json, parquet};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -96,13 +96,15 @@ pub(crate) fn files(path: &Path, format: SequenceFormat) -> Result<Vec<PathBuf>>
 }
 
 fn walk(path: &Path, depth: usize, is: &dyn Fn(&str) -> bool, out: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in list(path)? {
-        let name = file_name(&entry);
-        if is(&name) && entry.is_file() {
-            out.push(entry);
-        } else if depth > 0 && !name.contains('.') && entry.is_dir() {
-            walk(&entry, depth - 1, is, out)?;
-        }
+    let entries = list(path)?;
+    out.extend(entries.iter().filter(|e| is(&file_name(e)) && e.is_file()).cloned());
+    if depth == 0 {
+        return Ok(());
+    }
+    // A thousand classes of images hold no text.
+    let folders: Vec<&PathBuf> = entries.iter().filter(|e| !folder::is_image(e) && e.is_dir()).collect();
+    if folders.len() <= 64 {
+        folders.into_iter().try_for_each(|f| walk(f, depth - 1, is, out))?;
     }
     Ok(())
 }
@@ -142,6 +144,10 @@ pub fn guess_task(path: impl AsRef<Path>) -> Result<Task> {
         return Ok(Task::Class);
     }
     std::fs::metadata(path).map_err(DataError::io(path))?;
+    // CIFAR and MNIST bring text files about their classes.
+    if let Ok((Format::Cifar10 | Format::Cifar100 | Format::Idx, _)) = super::super::detect::detect(path, None) {
+        return Ok(Task::Class);
+    }
     let Ok((format, root)) = detect(path) else { return Ok(Task::Class) };
     Ok(match format {
         SequenceFormat::Coco | SequenceFormat::Karpathy => Task::Caption,
@@ -152,12 +158,24 @@ pub fn guess_task(path: impl AsRef<Path>) -> Result<Task> {
         SequenceFormat::WebDataset => {
             let shards = files_below(&root, ".tar", 3)?;
             let first = shards.first().map(|s| tar::samples(s)).transpose()?.unwrap_or_default();
-            let text = first.iter().any(|s| s.find(&["txt", "caption"]).is_some() && s.find(&["cls"]).is_none());
-            if text { Task::Caption } else { Task::Class }
+            let Some(sample) = first.iter().find(|s| s.find(&tar::IMAGES).is_some()) else { return Ok(Task::Class) };
+            let has_text = sample.find(&["txt", "caption"]).is_some() || has_caption(&shards[0], sample)?;
+            if has_text && sample.find(&["cls"]).is_none() { Task::Caption } else { Task::Class }
         }
         SequenceFormat::Text | SequenceFormat::JsonLines if path.is_dir() && folder::contains_images(path)? => {
             Task::Class
         }
         SequenceFormat::Text | SequenceFormat::JsonLines => Task::Text,
     })
+}
+
+/// Whether a sample's JSON has a caption and no label.
+fn has_caption(shard: &Path, sample: &tar::Sample) -> Result<bool> {
+    let Some(piece) = sample.find(&["json"]) else { return Ok(false) };
+    let mut file = std::fs::File::open(shard).map_err(DataError::io(shard))?;
+    let bytes = tar::read_piece(&mut file, piece.offset, piece.bytes).map_err(DataError::io(shard))?;
+    let value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let serde_json::Value::Object(object) = value else { return Ok(false) };
+    let label = ["label", "cls", "class", "class_id"].iter().any(|k| object.contains_key(*k));
+    Ok(!label && json::field(&object, None, &json::CAPTIONS).is_some())
 }

@@ -189,7 +189,11 @@ pub fn open_sequences(path: impl AsRef<Path>, options: &SequenceOptions) -> Resu
             return Err(DataError::Setting("the task is classes; captions and text are the others".into()));
         }
         Some(task) => task,
-        None => format.usual_task().unwrap_or(guess_task(path)?),
+        None => match format.usual_task() {
+            Some(task) => task,
+            None if guess_task(path)? == Task::Text => Task::Text,
+            None => Task::Caption, // also of data that have labels too
+        },
     };
     let Splits { splits, notes } = match format {
         SequenceFormat::Coco | SequenceFormat::Karpathy if task == Task::Caption => coco::open(path, &root, options)?,

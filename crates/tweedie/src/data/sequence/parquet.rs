@@ -124,10 +124,10 @@ fn read_column(rows: &dyn RowGroupReader, leaf: usize, out: &mut [Vec<String>]) 
     for (i, &level) in defined.iter().enumerate() {
         let begins = !lists || repeated.get(i).copied().unwrap_or(0) == 0;
         row += usize::from(begins);
-        if level == most {
-            if let (Some(v), Some(r)) = (values.next(), row.checked_sub(1).and_then(|r| out.get_mut(r))) {
-                r.push(text(v));
-            }
+        if level == most
+            && let (Some(v), Some(r)) = (values.next(), row.checked_sub(1).and_then(|r| out.get_mut(r)))
+        {
+            r.push(text(v));
         }
     }
     Ok(())
