@@ -10,7 +10,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use commands::{bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, score, selftest, train};
+use commands::{
+    bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, score, selftest, tokenizer, train,
+};
 use failure::{Failure, Result};
 
 /// Train, sample, measure and show Tweedie Discrete Diffusion models.
@@ -39,6 +41,9 @@ enum Command {
     /// Look at data
     #[command(subcommand)]
     Data(Data),
+    /// Train and look at tokenizers
+    #[command(subcommand)]
+    Tokenizer(tokenizer::Command),
     /// Look at settings
     #[command(subcommand)]
     Config(Settings),
@@ -85,6 +90,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Classify(args) => classify::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Data(Data::Inspect(args)) => data_inspect::run(&args),
+        Command::Tokenizer(command) => tokenizer::run(&command),
         Command::Config(Settings::Show(args)) => config_show::run(&args),
         Command::Completions { shell } => {
             let mut text = Vec::new();

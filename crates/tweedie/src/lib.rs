@@ -1,7 +1,7 @@
 //! Tweedie Discrete Diffusion: one-hot vectors corrupted with Gaussian noise, and networks that undo it.
 //!
-//! Reads in the order data flows: [`data`] and [`augment`], [`schedule`], [`model`], [`loss`], [`train`], [`sample`],
-//! [`bound`], [`metrics`]; around it [`config`], [`settings`], [`run_dir`] and [`checkpoint`].
+//! Reads in the order data flows: [`data`] and [`augment`], [`tokenize`], [`schedule`], [`model`], [`loss`], [`train`],
+//! [`sample`], [`bound`], [`metrics`]; around it [`config`], [`settings`], [`run_dir`] and [`checkpoint`].
 
 pub mod augment;
 pub mod bound;
@@ -21,6 +21,7 @@ pub mod schedule;
 pub mod settings;
 pub mod tensorboard;
 pub mod tensors;
+pub mod tokenize;
 pub mod train;
 
 pub use error::{Error, Result};

@@ -161,6 +161,7 @@ fn a_cached_condition_gives_the_same_logits() {
                 t: vec![t; r],
                 drop: vec![0; r],
                 examples: (0..r as u32).collect(),
+                targets: None,
             };
             let noise = Noise::new(&CPU, 5, 1, 0).unwrap();
             let noisy = corrupt(&CPU, &rows, 5, 11, &schedule(11), 1.0, &NoiseOf::Drawn(&noise)).unwrap();

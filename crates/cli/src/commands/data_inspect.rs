@@ -1,9 +1,12 @@
 //! `tweedie data inspect`: what would be trained on.
 
+mod sequences;
+
 use serde::Serialize;
 use tweedie::config::{Config, DataConfig};
-use tweedie::data::Source;
+use tweedie::data::{Source, Task};
 
+use super::sequence_args::SequenceArgs;
 use super::train::open_data;
 use crate::failure::Result;
 use crate::report::{self, Align, Table};
@@ -18,6 +21,14 @@ pub struct Args {
     /// Try to read every image and report those that cannot be
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    sequence: SequenceArgs,
+    /// Captions and text: chars, word:N, space:N, bpe:N, wordpiece:N or a tokenizer.json
+    #[arg(long, value_name = "T")]
+    tokenizer: Option<String>,
+    /// Captions and text: tokens of a sequence (default: 32, for text 256)
+    #[arg(long, value_name = "N")]
+    tokens: Option<usize>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -44,7 +55,12 @@ struct Found {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    let task = args.sequence.task_of(&args.path)?;
+    if task != Task::Class {
+        return sequences::run(args, task);
+    }
     let data = DataConfig {
+        image_column: args.sequence.image_column.clone().unwrap_or_default(),
         path: args.path.clone(),
         classes: args.classes.clone().unwrap_or_default(),
         ..DataConfig::default()

@@ -10,4 +10,6 @@ pub mod looks;
 pub mod quickstart;
 pub mod score;
 pub mod selftest;
+pub mod sequence_args;
+pub mod tokenizer;
 pub mod train;

@@ -23,6 +23,10 @@ pub enum Stream {
     Bootstrap = 0x424f_4f54,
     /// Captions dealt to other images.
     Shuffle = 0x5348_5546,
+    /// Which caption of an image is shown.
+    Caption = 0x4341_5054,
+    /// Where packed text begins.
+    Offset = 0x4f46_4653,
 }
 
 /// A sequence of random numbers with its own address.

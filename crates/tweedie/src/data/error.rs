@@ -30,13 +30,31 @@ pub enum DataError {
         /// What is wrong and what to do about it.
         message: String,
     },
-    /// One example cannot be read. The only kind of error that a loader may skip.
+    /// One image cannot be read. A loader may skip it.
     #[error("{place}: unreadable image: {message}")]
     Corrupt {
         /// Path, or file and row, or archive and member.
         place: String,
         /// The decoder's own words.
         message: String,
+    },
+    /// The text of one example is of no use: missing, empty, not of the expected form. A loader may skip it.
+    #[error("{place}: {message}")]
+    BadText {
+        /// File and row, or archive and member.
+        place: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A text has more tokens than fit and is to be left out: not a fault, so a loader skips it in any case.
+    #[error("{place}: {tokens} tokens where {limit} fit")]
+    TooLong {
+        /// File and row, or archive and member.
+        place: String,
+        /// Length of the text; a lower bound for very long ones.
+        tokens: usize,
+        /// Length of a sequence.
+        limit: usize,
     },
     /// Settings that contradict each other or the data.
     #[error("{0}")]
@@ -46,7 +64,11 @@ pub enum DataError {
 impl DataError {
     /// True for a single unreadable example, which a loader may skip.
     pub fn is_corrupt(&self) -> bool {
-        matches!(self, DataError::Corrupt { .. })
+        matches!(self, DataError::Corrupt { .. } | DataError::BadText { .. } | DataError::TooLong { .. })
+    }
+
+    pub(crate) fn bad_text(place: impl Into<String>, message: impl Into<String>) -> DataError {
+        DataError::BadText { place: place.into(), message: message.into() }
     }
 
     pub(crate) fn layout(path: &Path, message: impl Into<String>) -> DataError {

@@ -34,7 +34,7 @@ impl ImageSource for FolderSource {
     }
 }
 
-fn is_image(path: &Path) -> bool {
+pub(crate) fn is_image(path: &Path) -> bool {
     let extension = path.extension().map(|e| e.to_ascii_lowercase());
     extension.is_some_and(|e| e == "jpg" || e == "jpeg" || e == "png" || e == "webp")
 }

@@ -1,7 +1,9 @@
 //! Batches made ahead of time: threads read, decode and augment while the consumer computes. What is in a batch depends on
 //! (seed, epoch, batch number) alone, never on threads.
 
-use super::{DataError, Result, Source, epoch_order};
+use super::examples::{Captioned, Classes, Examples};
+use super::order::order;
+use super::{DataError, Result, Sequences, Source};
 use crate::augment::{Address, Draw, Mix, Stream, Transform};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -80,21 +82,25 @@ impl LoaderConfig {
 pub struct Batch {
     /// Where it stands in the stream.
     pub position: Position,
-    /// Normalised images (B, C, H, W).
+    /// Normalised images (B, C, H, W); empty for text alone.
     pub images: Vec<f32>,
-    /// Class of each image.
+    /// Class of each image; empty for sequences.
     pub labels: Vec<u32>,
-    /// Number of each image in its source.
+    /// Sequences (B, N): the text's tokens, its end, padding; empty for classes.
+    pub tokens: Vec<u32>,
+    /// Number of each example in its source.
     pub indices: Vec<u32>,
     /// How the images were mixed, if they were.
     pub mix: Option<Mix>,
 }
 
-/// Unreadable images met so far.
+/// Examples that were left out or shortened so far.
 #[derive(Clone, Debug, Default)]
 pub struct Skipped {
-    /// Their errors by example number; each example is counted once.
+    /// Errors of unreadable ones by example number; each example is counted once.
     pub errors: BTreeMap<u32, String>,
+    /// Texts that were cut to the length of a sequence, counted each time they were read.
+    pub cut: u64,
 }
 
 impl Skipped {
@@ -106,8 +112,7 @@ impl Skipped {
 
 /// What the threads share.
 struct Work {
-    source: Source,
-    transform: Transform,
+    examples: Box<dyn Examples>,
     config: LoaderConfig,
     batches: u32,
     order: Mutex<BTreeMap<u32, Arc<Vec<u32>>>>,
@@ -130,9 +135,20 @@ pub struct Loader {
 const LANES: usize = 2;
 
 impl Loader {
-    /// Start making batches of `source`.
+    /// Start making batches of images and classes.
     pub fn new(source: Source, transform: Transform, config: LoaderConfig) -> Result<Loader> {
-        let n = source.len();
+        Loader::start(Box::new(Classes { source, transform }), config)
+    }
+
+    /// Start making batches of sequences, with their images if there is a `transform`. Shuffled packed text begins at
+    /// another token each epoch.
+    pub fn sequences(source: Sequences, transform: Option<Transform>, config: LoaderConfig) -> Result<Loader> {
+        let shuffled = config.shuffle;
+        Loader::start(Box::new(Captioned { source, transform, shuffled }), config)
+    }
+
+    fn start(examples: Box<dyn Examples>, config: LoaderConfig) -> Result<Loader> {
+        let n = examples.len();
         if config.batch == 0 {
             return Err(DataError::Setting("the batch size must be at least 1".into()));
         }
@@ -142,7 +158,8 @@ impl Loader {
         let batches = if config.drop_last { n / config.batch } else { n.div_ceil(config.batch) };
         if batches == 0 {
             return Err(DataError::Setting(format!(
-                "{n} images do not fill one batch of {}; use a smaller batch",
+                "{n} {} do not fill one batch of {}; use a smaller batch",
+                examples.noun(),
                 config.batch
             )));
         }
@@ -155,8 +172,7 @@ impl Loader {
         let depth = config.prefetch.saturating_sub(LANES).div_ceil(LANES);
         let first = config.start.epoch as u64 * batches as u64 + config.start.batch as u64;
         let work = Arc::new(Work {
-            source,
-            transform,
+            examples,
             config,
             batches: batches as u32,
             order: Mutex::default(),
@@ -275,8 +291,8 @@ impl Work {
             return order.clone();
         }
         let order = Arc::new(match self.config.shuffle {
-            true => epoch_order(&*self.source, self.config.seed, epoch),
-            false => (0..self.source.len() as u32).collect(),
+            true => order(self.examples.len(), self.examples.locality(), self.config.seed, epoch),
+            false => (0..self.examples.len() as u32).collect(),
         });
         orders.insert(epoch, order.clone());
         while orders.len() > 2 {
@@ -289,67 +305,93 @@ impl Work {
         let order = self.order(position.epoch);
         let first = position.batch as usize * self.config.batch;
         let chosen = &order[first..(first + self.config.batch).min(order.len())];
-        let size = self.transform.values();
+        let (size, length) = (self.examples.image_values(), self.examples.target_len());
+        let stride = size.max(1); // text alone has no image values, but chunks must have a length
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         // Fresh zeroed memory is touched first by the threads that fill it, so it costs nothing here.
-        let mut images = spare.unwrap_or_else(|| vec![0.0; chosen.len() * size]);
-        images.resize(chosen.len() * size, 0.0);
-        let made: Vec<Option<(u32, u32)>> = images
-            .par_chunks_exact_mut(size)
+        let mut images = spare.unwrap_or_else(|| vec![0.0; chosen.len() * stride]);
+        images.resize(chosen.len() * stride, 0.0);
+        let mut targets = vec![0; chosen.len() * length];
+        let made: Vec<Option<u32>> = images
+            .par_chunks_exact_mut(stride)
+            .zip(targets.par_chunks_exact_mut(length))
             .zip(chosen)
             .enumerate()
-            .map(|(i, (out, &example))| self.example(position.epoch, (first + i) as u32, example, out))
+            .map(|(i, ((image, target), &example))| {
+                self.example(position.epoch, (first + i) as u32, example, &mut image[..size], target)
+            })
             .collect::<Result<_>>()?;
         if made.iter().any(Option::is_none) {
             let mut kept = 0;
             for (i, _) in made.iter().enumerate().filter(|(_, m)| m.is_some()) {
-                images.copy_within(i * size..(i + 1) * size, kept * size);
+                images.copy_within(i * stride..(i + 1) * stride, kept * stride);
+                targets.copy_within(i * length..(i + 1) * length, kept * length);
                 kept += 1;
             }
-            images.truncate(kept * size);
+            images.truncate(kept * stride);
+            targets.truncate(kept * length);
         }
-        let (indices, labels): (Vec<u32>, Vec<u32>) = made.into_iter().flatten().unzip();
-        let t = &self.transform;
+        if size == 0 {
+            images.clear();
+        }
+        let indices: Vec<u32> = made.into_iter().flatten().collect();
+        let Some(t) = self.examples.class_transform() else {
+            return Ok(Batch { position, images, labels: Vec::new(), tokens: targets, indices, mix: None });
+        };
         let mix = t.is_train().then(|| {
             let (seed, side) = (self.config.seed, t.size());
-            t.config().mix.draw(seed, position.epoch, position.batch, labels.len(), side, side)
+            t.config().mix.draw(seed, position.epoch, position.batch, targets.len(), side, side)
         });
         let mix = mix.flatten();
         if let Some(mix) = &mix {
             mix.apply(&mut images, t.channels(), t.size(), t.size());
         }
-        Ok(Batch { position, images, labels, indices, mix })
+        Ok(Batch { position, images, labels: targets, tokens: Vec::new(), indices, mix })
     }
 
-    /// Write one example and return its number and label. An unreadable one is replaced if batches must be full, by
-    /// draws that depend on the place in the epoch alone; otherwise there is none.
-    fn example(&self, epoch: u32, place: u32, example: u32, out: &mut [f32]) -> Result<Option<(u32, u32)>> {
+    /// Write one example and return its number. An unreadable one is replaced if batches must be full, by draws that
+    /// depend on the place in the epoch alone; otherwise there is none.
+    fn example(
+        &self,
+        epoch: u32,
+        place: u32,
+        example: u32,
+        image: &mut [f32],
+        target: &mut [u32],
+    ) -> Result<Option<u32>> {
         const TRIES: usize = 32;
         let mut example = example;
         let mut draw = Draw::new(self.config.seed, Stream::Replace, epoch, place);
+        let skip = |e: &DataError| {
+            let too_long = matches!(e, DataError::TooLong { .. });
+            e.is_corrupt() && (too_long || self.config.on_corrupt == OnCorrupt::Skip)
+        };
         for _ in 0..TRIES {
             if self.stopped() {
                 return Ok(None); // nobody waits for this batch any more
             }
-            match self.source.get(example as usize) {
-                Ok(item) => {
-                    let at = Address { seed: self.config.seed, epoch, example };
-                    self.transform.apply(item.image, at, out);
-                    return Ok(Some((example, item.label)));
+            let at = Address { seed: self.config.seed, epoch, example };
+            match self.examples.read(at, image, target) {
+                Ok(cut) => {
+                    if cut {
+                        self.skipped.lock().unwrap_or_else(PoisonError::into_inner).cut += 1;
+                    }
+                    return Ok(Some(example));
                 }
-                Err(e) if e.is_corrupt() && self.config.on_corrupt == OnCorrupt::Skip => {
+                Err(e) if skip(&e) => {
                     let mut skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
                     skipped.errors.entry(example).or_insert_with(|| e.to_string());
                     if !self.config.drop_last {
                         return Ok(None);
                     }
-                    example = draw.below(self.source.len()) as u32;
+                    example = draw.below(self.examples.len()) as u32;
                 }
                 Err(e) => return Err(e),
             }
         }
         let skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
         let one = skipped.errors.values().next().cloned().unwrap_or_default();
-        Err(DataError::Setting(format!("{TRIES} images in a row could not be read; one of them: {one}")))
+        let noun = self.examples.noun();
+        Err(DataError::Setting(format!("{TRIES} {noun} in a row could not be read; one of them: {one}")))
     }
 }

@@ -1,11 +1,12 @@
-//! Labelled images from the layouts people have them in. [`open`] finds the format of a path; `docs/data.md` describes
-//! each one. Sources are read lazily and by any number of threads.
+//! Labelled images, captioned images and text from the layouts people have them in. [`open`] and [`open_sequences`] find
+//! the format of a path; `docs/data.md` describes each one. Sources are read lazily and by any number of threads.
 
 mod cifar;
 mod classes;
 mod detect;
 mod embedded;
 mod error;
+mod examples;
 mod folder;
 mod idx;
 mod image;
@@ -13,6 +14,8 @@ pub mod loader;
 mod memory;
 mod order;
 mod parquet;
+mod row_groups;
+pub mod sequence;
 mod split;
 mod tar;
 
@@ -23,6 +26,10 @@ pub(crate) use image::luma;
 pub use loader::{Batch, Loader, LoaderConfig, OnCorrupt, Position, Skipped};
 pub use memory::MemorySource;
 pub use order::epoch_order;
+pub use sequence::{
+    Layout, Overlong, SequenceConfig, SequenceFormat, SequenceOptions, SequenceSet, Sequences, Task, TextSource, Texts,
+    guess_task, open_sequences,
+};
 pub use split::Subset;
 
 use std::path::{Path, PathBuf};
@@ -194,7 +201,7 @@ pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Dataset> {
         channels,
         train,
         val,
-        val_origin: "the validation split".into(),
+        val_origin: String::new(),
         test,
         notes,
     };
@@ -204,24 +211,14 @@ pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Dataset> {
 
 impl Dataset {
     fn choose_validation(&mut self, options: &OpenOptions) {
-        if self.val.is_some() {
-            return;
-        }
-        let held = self.train.as_ref().map(|t| split::hold_out(t, options.val_fraction, options.split_seed));
-        let (Some(train), Some((rest, held))) = (&self.train, held.filter(|(r, h)| !r.is_empty() && !h.is_empty()))
-        else {
-            self.val = self.test.clone();
-            self.val_origin = match self.test {
-                Some(_) => "the test split, for want of a validation split".into(),
-                None => "nothing held out".into(),
-            };
-            return;
-        };
-        let train = train.clone();
-        let share = options.val_fraction * 100.0;
-        self.val_origin = format!("{} of {} training images held out ({share:.0} %)", held.len(), train.len());
-        self.train = Some(Arc::new(Subset::new(train.clone(), rest)));
-        self.val = Some(Arc::new(Subset::new(train, held)));
+        let splits = [&mut self.train, &mut self.val, &mut self.test];
+        self.val_origin = split::choose_validation(splits, |train| {
+            let (rest, held) = split::held_out(train.len(), options)?;
+            let share = options.val_fraction * 100.0;
+            let origin = format!("{} of {} training images held out ({share:.0} %)", held.len(), train.len());
+            let part = |indices| Arc::new(Subset::new(train.clone(), indices)) as Source;
+            Some((part(rest), part(held), origin))
+        });
     }
 
     /// The training split, or an error that says it is missing.

@@ -1,14 +1,19 @@
 //! The order in which an epoch visits its examples: a pure function of (seed, epoch, source).
 
-use super::ImageSource;
+use super::{ImageSource, Locality};
 use crate::augment::{Draw, Stream};
 
 /// A permutation of the examples of `source`. Sources with [`ImageSource::locality`] are shuffled block by block, then
 /// inside windows of blocks.
 pub fn epoch_order(source: &dyn ImageSource, seed: u64, epoch: u32) -> Vec<u32> {
-    let n = source.len() as u32;
+    order(source.len(), source.locality(), seed, epoch)
+}
+
+/// The same for `n` examples of any kind.
+pub(crate) fn order(n: usize, locality: Option<Locality>, seed: u64, epoch: u32) -> Vec<u32> {
+    let n = n as u32;
     let draw = &mut Draw::new(seed, Stream::Order, epoch, 0);
-    let Some(locality) = source.locality() else {
+    let Some(locality) = locality else {
         let mut order: Vec<u32> = (0..n).collect();
         shuffle(&mut order, draw);
         return order;
@@ -35,7 +40,7 @@ fn shuffle<T>(items: &mut [T], draw: &mut Draw) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Item, Locality, Result};
+    use crate::data::{Item, Result};
 
     struct Blocks(usize, Option<Locality>);
 

@@ -4,6 +4,7 @@
 
 use super::classes::{ClassList, LabelMap, RawLabel};
 use super::detect::files_below;
+use super::row_groups::{GroupCache, RowGroups};
 use super::split::Split;
 use super::{DataError, Found, Image, ImageSource, Item, Locality, OpenOptions, Result, Source};
 use ::parquet::basic::Type;
@@ -13,92 +14,18 @@ use ::parquet::errors::ParquetError;
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::schema::types::SchemaDescriptor;
 use rayon::prelude::*;
-use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// A row group's images: compressed bytes, none where the row has none.
-type Images = Arc<Vec<Option<ByteArray>>>;
-
-struct Group {
-    file: u32,
-    group: u32,
-    /// Row of its first image in its file.
-    file_row: u64,
-    bytes: u64,
-}
+pub(crate) type Images = Vec<Option<ByteArray>>;
 
 struct ParquetSource {
-    files: Vec<PathBuf>,
+    groups: RowGroups,
     column: String,
     labels: Vec<u32>,
-    groups: Vec<Group>,
-    starts: Vec<u32>,
-    cache: Mutex<Cache>,
-    limit: u64,
-}
-
-#[derive(Default)]
-struct Cache {
-    slots: HashMap<u32, Slot>,
-    bytes: u64,
-    clock: u64,
-}
-
-struct Slot {
-    images: Arc<Mutex<Option<Images>>>,
-    used: u64,
-}
-
-impl ParquetSource {
-    fn group_of(&self, row: usize) -> usize {
-        self.starts.partition_point(|&s| s as usize <= row) - 1
-    }
-
-    /// The images of a row group, from the cache or the file. Threads that want the same group wait for one reading.
-    fn images(&self, g: usize) -> Result<Images> {
-        let slot = {
-            let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-            cache.clock += 1;
-            let now = cache.clock;
-            if !cache.slots.contains_key(&(g as u32)) {
-                cache.bytes += self.groups[g].bytes;
-                while cache.bytes > self.limit {
-                    let Some(oldest) = cache.slots.iter().min_by_key(|(_, s)| s.used).map(|(k, _)| *k) else { break };
-                    cache.slots.remove(&oldest);
-                    cache.bytes -= self.groups[oldest as usize].bytes;
-                }
-            }
-            let slot = cache.slots.entry(g as u32).or_insert_with(|| Slot { images: Arc::default(), used: now });
-            slot.used = now;
-            slot.images.clone()
-        };
-        let mut images = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(images) = &*images {
-            return Ok(images.clone());
-        }
-        let group = &self.groups[g];
-        let path = &self.files[group.file as usize];
-        let read = || -> std::result::Result<Images, String> {
-            let reader = reader(path).map_err(|e| e.to_string())?;
-            let column =
-                leaf(reader.metadata().file_metadata().schema_descr(), &self.column).ok_or("the column is gone")?;
-            let rows = reader.get_row_group(group.group as usize).map_err(|e| e.to_string())?;
-            let n = rows.metadata().num_rows() as usize;
-            match rows.get_column_reader(column).map_err(|e| e.to_string())? {
-                ColumnReader::ByteArrayColumnReader(r) => Ok(Arc::new(values(r, n).map_err(|e| e.to_string())?)),
-                _ => Err("the image column does not hold bytes".into()),
-            }
-        };
-        let read = read().map_err(|e| {
-            let last = group.file_row
-                + (self.starts.get(g + 1).copied().unwrap_or(self.labels.len() as u32) - self.starts[g]) as u64;
-            DataError::layout(path, format!("rows {} to {}, column `{}`: {e}", group.file_row, last - 1, self.column))
-        })?;
-        *images = Some(read.clone());
-        Ok(read)
-    }
+    images: GroupCache<Images>,
 }
 
 impl ImageSource for ParquetSource {
@@ -107,13 +34,8 @@ impl ImageSource for ParquetSource {
     }
 
     fn get(&self, i: usize) -> Result<Item> {
-        let g = self.group_of(i);
-        let images = self.images(g)?;
-        let corrupt = |message: String| DataError::Corrupt { place: self.place(i), message };
-        let bytes = images.get(i - self.starts[g] as usize).and_then(Option::as_ref).ok_or_else(|| {
-            corrupt("the row has no image bytes (only files with embedded images can be read)".into())
-        })?;
-        Ok(Item { image: Image::decode(bytes.data()).map_err(corrupt)?, label: self.labels[i] })
+        let image = image_of(&self.groups, &self.images, &self.column, i)?;
+        Ok(Item { image, label: self.labels[i] })
     }
 
     fn label(&self, i: usize) -> u32 {
@@ -121,26 +43,39 @@ impl ImageSource for ParquetSource {
     }
 
     fn place(&self, i: usize) -> String {
-        let g = self.group_of(i);
-        let group = &self.groups[g];
-        let row = group.file_row + (i - self.starts[g] as usize) as u64;
-        format!("{}, row {row}, column `{}`", self.files[group.file as usize].display(), self.column)
+        format!("{}, column `{}`", self.groups.place(i), self.column)
     }
 
     fn locality(&self) -> Option<Locality> {
-        let total: u64 = self.groups.iter().map(|g| g.bytes).sum();
-        if total <= self.limit {
-            return None;
-        }
-        // Half of the cache for the window that is being read, half for the one that threads run ahead into.
-        let mean = (total / self.groups.len() as u64).max(1);
-        Some(Locality { starts: self.starts.clone(), window: (self.limit / 2 / mean).max(1) as usize })
+        self.images.locality(&self.groups)
     }
 }
 
-type Reader = SerializedFileReader<File>;
+/// The decoded image of row `i`.
+pub(crate) fn image_of(groups: &RowGroups, cache: &GroupCache<Images>, column: &str, i: usize) -> Result<Image> {
+    let g = groups.group_of(i);
+    let images = cache.get(groups, g, column, |path, group| read_images(path, group, column))?;
+    let corrupt =
+        |message: String| DataError::Corrupt { place: format!("{}, column `{column}`", groups.place(i)), message };
+    let bytes = images
+        .get(i - groups.starts[g] as usize)
+        .and_then(Option::as_ref)
+        .ok_or_else(|| corrupt("the row has no image bytes (only files with embedded images can be read)".into()))?;
+    Image::decode(bytes.data()).map_err(corrupt)
+}
 
-fn reader(path: &Path) -> Result<Reader> {
+fn read_images(path: &Path, group: usize, column: &str) -> std::result::Result<Images, String> {
+    let reader = reader(path).map_err(|e| e.to_string())?;
+    let column = leaf(reader.metadata().file_metadata().schema_descr(), column).ok_or("the column is gone")?;
+    let rows = reader.get_row_group(group).map_err(|e| e.to_string())?;
+    let n = rows.metadata().num_rows() as usize;
+    match rows.get_column_reader(column).map_err(|e| e.to_string())? {
+        ColumnReader::ByteArrayColumnReader(r) => values(r, n).map_err(|e| e.to_string()),
+        _ => Err("the image column does not hold bytes".into()),
+    }
+}
+
+pub(crate) fn reader(path: &Path) -> Result<SerializedFileReader<File>> {
     let file = File::open(path).map_err(DataError::io(path))?;
     SerializedFileReader::new(file)
         .map_err(|e| DataError::layout(path, format!("not a readable Parquet file ({e}); is the download complete?")))
@@ -170,7 +105,7 @@ fn values<T: DataType>(
 }
 
 /// Position of the leaf column with this dotted path.
-fn leaf(schema: &SchemaDescriptor, path: &str) -> Option<usize> {
+pub(crate) fn leaf(schema: &SchemaDescriptor, path: &str) -> Option<usize> {
     schema.columns().iter().position(|c| c.path().string() == path)
 }
 
@@ -180,6 +115,14 @@ struct Part {
     labels: Vec<RawLabel>,
     names: Option<Vec<String>>,
     groups: Vec<(u64, u64)>, // rows, bytes of images
+}
+
+/// A split whose files are being added.
+struct Building {
+    groups: RowGroups,
+    column: String,
+    labels: Vec<u32>,
+    weights: Vec<u64>,
 }
 
 pub(crate) fn open(root: &Path, options: &OpenOptions, classes: Option<&ClassList>) -> Result<Found> {
@@ -199,16 +142,13 @@ pub(crate) fn open(root: &Path, options: &OpenOptions, classes: Option<&ClassLis
     }
     let names = parts.iter().find_map(|(_, _, p)| p.names.clone());
     let map = LabelMap::new(root, parts.iter().flat_map(|(_, _, p)| p.labels.iter()), names, classes)?;
-    let mut sources: [Option<ParquetSource>; 3] = Default::default();
+    let mut sources: [Option<Building>; 3] = Default::default();
     for (path, split, part) in &parts {
-        let source = sources[*split as usize].get_or_insert_with(|| ParquetSource {
-            files: vec![],
+        let source = sources[*split as usize].get_or_insert_with(|| Building {
+            groups: RowGroups::default(),
             column: part.image.clone(),
             labels: vec![],
-            groups: vec![],
-            starts: vec![],
-            cache: Mutex::default(),
-            limit: options.cache_bytes as u64,
+            weights: vec![],
         });
         if source.column != part.image {
             return Err(DataError::layout(
@@ -217,24 +157,21 @@ pub(crate) fn open(root: &Path, options: &OpenOptions, classes: Option<&ClassLis
                     "the image column is `{}` here and `{}` in {}",
                     part.image,
                     source.column,
-                    source.files[0].display()
+                    source.groups.files[0].display()
                 ),
             ));
         }
-        let file = source.files.len() as u32;
-        source.files.push(path.clone());
-        let (mut row, mut start) = (0, source.labels.len() as u32);
-        for (group, &(rows, bytes)) in part.groups.iter().enumerate() {
-            if rows > 0 {
-                source.groups.push(Group { file, group: group as u32, file_row: row, bytes });
-                source.starts.push(start);
-            }
-            row += rows;
-            start += rows as u32;
-        }
+        let rows: Vec<u64> = part.groups.iter().map(|g| g.0).collect();
+        let counts = source.groups.add(path, &rows);
+        source.weights.extend(part.groups.iter().zip(counts).filter(|(_, counts)| *counts).map(|(g, _)| g.1));
         source.labels.extend(part.labels.iter().map(|l| map.get(l)));
     }
-    let [train, val, test] = sources.map(|s| s.map(|s| Arc::new(s) as Source));
+    let [train, val, test] = sources.map(|s| {
+        s.map(|s| {
+            let images = GroupCache::new(s.weights, options.cache_bytes as u64);
+            Arc::new(ParquetSource { groups: s.groups, column: s.column, labels: s.labels, images }) as Source
+        })
+    });
     Ok(Found { train, val, test, class_names: map.into_names(), channels: 3, notes })
 }
 
@@ -288,7 +225,7 @@ fn class_names(text: &str, label: &str) -> Option<Vec<String>> {
 }
 
 /// The dotted path of the leaf with image bytes.
-fn image_column(path: &Path, schema: &SchemaDescriptor, wanted: Option<&str>) -> Result<String> {
+pub(crate) fn image_column(path: &Path, schema: &SchemaDescriptor, wanted: Option<&str>) -> Result<String> {
     let candidates: Vec<String> = schema
         .columns()
         .iter()
@@ -315,7 +252,7 @@ fn image_column(path: &Path, schema: &SchemaDescriptor, wanted: Option<&str>) ->
     })
 }
 
-fn label_column(path: &Path, schema: &SchemaDescriptor, wanted: Option<&str>) -> Result<String> {
+pub(crate) fn label_column(path: &Path, schema: &SchemaDescriptor, wanted: Option<&str>) -> Result<String> {
     let usual = ["label", "labels", "fine_label", "class", "cls"];
     let names: &[&str] = wanted.as_ref().map_or(&usual[..], std::slice::from_ref);
     names.iter().find(|n| leaf(schema, n).is_some()).map(|n| n.to_string()).ok_or_else(|| {
@@ -324,6 +261,6 @@ fn label_column(path: &Path, schema: &SchemaDescriptor, wanted: Option<&str>) ->
     })
 }
 
-fn columns(schema: &SchemaDescriptor) -> String {
+pub(crate) fn columns(schema: &SchemaDescriptor) -> String {
     schema.root_schema().get_fields().iter().map(|f| format!("`{}`", f.name())).collect::<Vec<_>>().join(", ")
 }

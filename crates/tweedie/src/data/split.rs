@@ -1,8 +1,9 @@
 //! Which examples belong to which split.
 
-use super::{ImageSource, Item, Locality, Result, Source};
+use super::{Image, ImageSource, Item, Locality, OpenOptions, Result, TextSource};
 use crate::augment::{Draw, Stream};
 use std::path::Path;
+use std::sync::Arc;
 
 /// The three splits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,37 +37,23 @@ impl Split {
 }
 
 /// Some of the examples of another source.
-pub struct Subset {
-    source: Source,
+pub struct Subset<S: ?Sized = dyn ImageSource> {
+    source: Arc<S>,
     indices: Vec<u32>,
 }
 
-impl Subset {
+impl<S: ?Sized> Subset<S> {
     /// The examples `indices` of `source`, which must exist.
-    pub fn new(source: Source, indices: Vec<u32>) -> Subset {
+    pub fn new(source: Arc<S>, indices: Vec<u32>) -> Subset<S> {
         Subset { source, indices }
     }
-}
 
-impl ImageSource for Subset {
-    fn len(&self) -> usize {
-        self.indices.len()
+    fn of(&self, i: usize) -> usize {
+        self.indices[i] as usize
     }
 
-    fn get(&self, i: usize) -> Result<Item> {
-        self.source.get(self.indices[i] as usize)
-    }
-
-    fn label(&self, i: usize) -> u32 {
-        self.source.label(self.indices[i] as usize)
-    }
-
-    fn place(&self, i: usize) -> String {
-        self.source.place(self.indices[i] as usize)
-    }
-
-    fn locality(&self) -> Option<Locality> {
-        let Locality { starts, window } = self.source.locality()?;
+    fn local(&self, whole: Option<Locality>) -> Option<Locality> {
+        let Locality { starts, window } = whole?;
         if !self.indices.is_sorted() {
             return None;
         }
@@ -77,10 +64,90 @@ impl ImageSource for Subset {
     }
 }
 
+impl ImageSource for Subset {
+    fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    fn get(&self, i: usize) -> Result<Item> {
+        self.source.get(self.of(i))
+    }
+
+    fn label(&self, i: usize) -> u32 {
+        self.source.label(self.of(i))
+    }
+
+    fn place(&self, i: usize) -> String {
+        self.source.place(self.of(i))
+    }
+
+    fn locality(&self) -> Option<Locality> {
+        self.local(self.source.locality())
+    }
+}
+
+impl TextSource for Subset<dyn TextSource> {
+    fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    fn texts(&self, i: usize) -> Result<Vec<String>> {
+        self.source.texts(self.of(i))
+    }
+
+    fn image(&self, i: usize) -> Result<Option<Image>> {
+        self.source.image(self.of(i))
+    }
+
+    fn place(&self, i: usize) -> String {
+        self.source.place(self.of(i))
+    }
+
+    fn locality(&self) -> Option<Locality> {
+        self.local(self.source.locality())
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.source.bytes() as f64 * self.indices.len() as f64 / self.source.len().max(1) as f64) as u64
+    }
+
+    fn is_stream(&self) -> bool {
+        self.source.is_stream()
+    }
+}
+
+/// Fill in the split for evaluation during training: what is there, else a part of the training examples, which `hold`
+/// makes, else the test split. Says where it comes from.
+pub(crate) fn choose_validation<S: ?Sized>(
+    [train, val, test]: [&mut Option<Arc<S>>; 3],
+    hold: impl FnOnce(&Arc<S>) -> Option<(Arc<S>, Arc<S>, String)>,
+) -> String {
+    if val.is_some() {
+        return "the validation split".into();
+    }
+    match train.as_ref().and_then(hold) {
+        Some((rest, held, origin)) => {
+            (*train, *val) = (Some(rest), Some(held));
+            origin
+        }
+        None if test.is_some() => {
+            val.clone_from(test);
+            "the test split, for want of a validation split".into()
+        }
+        None => "nothing held out".into(),
+    }
+}
+
+/// Split into (kept, held out), or none if either were empty.
+pub(crate) fn held_out(len: usize, options: &OpenOptions) -> Option<(Vec<u32>, Vec<u32>)> {
+    let (rest, held) = hold_out(len, options.val_fraction, options.split_seed);
+    (!rest.is_empty() && !held.is_empty()).then_some((rest, held))
+}
+
 /// Split into (kept, held out), both ascending. Each example is held out or not by a hash of its own number, so examples
 /// added at the end of a set do not move the others.
-pub(crate) fn hold_out(source: &Source, fraction: f64, seed: u64) -> (Vec<u32>, Vec<u32>) {
-    (0..source.len() as u32).partition(|&i| !Draw::new(seed, Stream::Split, 0, i).chance(fraction))
+pub(crate) fn hold_out(len: usize, fraction: f64, seed: u64) -> (Vec<u32>, Vec<u32>) {
+    (0..len as u32).partition(|&i| !Draw::new(seed, Stream::Split, 0, i).chance(fraction))
 }
 
 #[cfg(test)]

@@ -32,14 +32,8 @@ impl ImageSource for TarSource {
     fn get(&self, i: usize) -> Result<Item> {
         let m = &self.members[i];
         let path = &self.shards[m.shard as usize];
-        let read = || -> std::io::Result<Vec<u8>> {
-            let mut file = File::open(path)?;
-            file.seek(SeekFrom::Start(m.offset))?;
-            let mut bytes = vec![0; m.bytes as usize];
-            file.read_exact(&mut bytes)?;
-            Ok(bytes)
-        };
-        let bytes = read().map_err(DataError::io(path))?;
+        let bytes = File::open(path).and_then(|mut file| read_piece(&mut file, m.offset, m.bytes as u64));
+        let bytes = bytes.map_err(DataError::io(path))?;
         let image = Image::decode(&bytes).map_err(|message| DataError::Corrupt { place: self.place(i), message })?;
         Ok(Item { image, label: m.label })
     }
@@ -94,22 +88,38 @@ pub(crate) fn open(root: &Path, classes: Option<&ClassList>) -> Result<Found> {
     Ok(Found { train, val, test, class_names: map.into_names(), channels: 3, notes })
 }
 
-/// Read a shard's headers: its labelled images, and the number of images without a label.
-fn index(path: &Path) -> Result<(Vec<Entry>, usize)> {
+/// Members of a shard that share a key.
+pub(crate) struct Sample {
+    pub members: Vec<Piece>,
+}
+
+/// Where one member lies.
+pub(crate) struct Piece {
+    pub name: String,
+    /// After the last dot, in lower case.
+    pub extension: String,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+impl Sample {
+    pub fn find(&self, extensions: &[&str]) -> Option<&Piece> {
+        extensions.iter().find_map(|e| self.members.iter().find(|m| m.extension == *e))
+    }
+}
+
+/// Extensions of images.
+pub(crate) const IMAGES: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
+
+/// Read a shard's headers.
+pub(crate) fn samples(path: &Path) -> Result<Vec<Sample>> {
     let file = File::open(path).map_err(DataError::io(path))?;
     let size = file.metadata().map_err(DataError::io(path))?.len();
     let broken = |e: std::io::Error| DataError::layout(path, format!("not a readable tar file ({e})"));
     let mut archive = ::tar::Archive::new(BufReader::with_capacity(1 << 16, file));
-    let (mut entries, mut images, mut unpaired, mut key) = (Vec::new(), 0, 0, String::new());
-    let mut image: Option<(u64, u64, String)> = None;
-    let mut label: Option<RawLabel> = None;
-    let mut finish = |image: &mut Option<_>, label: &mut Option<RawLabel>| match (image.take(), label.take()) {
-        (Some((offset, bytes, name)), Some(label)) => entries.push(Entry { offset, bytes, label, name }),
-        (Some(_), None) => unpaired += 1,
-        _ => {}
-    };
+    let (mut samples, mut key) = (Vec::<Sample>::new(), String::new());
     for entry in archive.entries_with_seek().map_err(broken)? {
-        let mut entry = entry.map_err(broken)?;
+        let entry = entry.map_err(broken)?;
         if !entry.header().entry_type().is_file() {
             continue;
         }
@@ -120,40 +130,68 @@ fn index(path: &Path) -> Result<(Vec<Entry>, usize)> {
         }
         let (stem, extension) = base.split_once('.').unwrap_or((base, ""));
         let this = format!("{folder}/{stem}");
-        if this != key {
-            finish(&mut image, &mut label);
+        if this != key || samples.is_empty() {
+            samples.push(Sample { members: Vec::new() });
             key = this;
         }
         let (offset, bytes) = (entry.raw_file_position(), entry.size());
-        let last = extension.rsplit('.').next().unwrap_or("").to_ascii_lowercase();
-        match last.as_str() {
-            "jpg" | "jpeg" | "png" | "webp" => {
-                if offset + bytes > size {
-                    return Err(DataError::layout(
-                        path,
-                        format!(
-                            "`{name}` ends at byte {}, the file at {size}; it is cut off, download it again",
-                            offset + bytes
-                        ),
-                    ));
-                }
-                images += 1;
-                image = Some((offset, bytes, name));
-            }
-            "cls" => label = Some(cls(read_text(&mut entry).map_err(broken)?.trim())),
-            "json" if label.is_none() => {
-                let text = read_text(&mut entry).map_err(broken)?;
-                label = json(&text).map_err(|e| DataError::layout(path, format!("`{name}`: {e}")))?;
-            }
-            _ => {}
+        if offset + bytes > size {
+            return Err(DataError::layout(
+                path,
+                format!(
+                    "`{name}` ends at byte {}, the file at {size}; it is cut off, download it again",
+                    offset + bytes
+                ),
+            ));
+        }
+        let extension = extension.rsplit('.').next().unwrap_or("").to_ascii_lowercase();
+        if let Some(sample) = samples.last_mut() {
+            sample.members.push(Piece { name, extension, offset, bytes });
         }
     }
-    finish(&mut image, &mut label);
-    if entries.is_empty() && images > 0 {
+    Ok(samples)
+}
+
+/// The bytes of one member.
+pub(crate) fn read_piece(file: &mut File, offset: u64, bytes: u64) -> std::io::Result<Vec<u8>> {
+    file.seek(SeekFrom::Start(offset))?;
+    let mut out = vec![0; bytes as usize];
+    file.read_exact(&mut out)?;
+    Ok(out)
+}
+
+/// A shard's labelled images, and the number of images without a label.
+fn index(path: &Path) -> Result<(Vec<Entry>, usize)> {
+    let samples = samples(path)?;
+    let mut file = File::open(path).map_err(DataError::io(path))?;
+    let mut text = |piece: &Piece| -> Result<String> {
+        let bytes = read_piece(&mut file, piece.offset, piece.bytes).map_err(DataError::io(path))?;
+        let wrong = |_| DataError::layout(path, format!("`{}` is not UTF-8 text", piece.name));
+        String::from_utf8(bytes).map_err(wrong)
+    };
+    let (mut entries, mut unpaired) = (Vec::new(), 0);
+    for sample in &samples {
+        let Some(image) = sample.find(&IMAGES) else { continue };
+        let label = match (sample.find(&["cls"]), sample.find(&["json"])) {
+            (Some(piece), _) => Some(cls(text(piece)?.trim())),
+            (None, Some(piece)) => {
+                let wrong = |e| DataError::layout(path, format!("`{}`: {e}", piece.name));
+                json(&text(piece)?).map_err(wrong)?
+            }
+            (None, None) => None,
+        };
+        match label {
+            Some(label) => {
+                entries.push(Entry { offset: image.offset, bytes: image.bytes, label, name: image.name.clone() })
+            }
+            None => unpaired += 1,
+        }
+    }
+    if entries.is_empty() && unpaired > 0 {
         return Err(DataError::layout(
             path,
             format!(
-                "{images} images but no labels; each KEY.jpg needs KEY.cls with its class number, or KEY.json with \"label\""
+                "{unpaired} images but no labels; each KEY.jpg needs KEY.cls with its class number, or KEY.json with \"label\""
             ),
         ));
     }
@@ -161,12 +199,6 @@ fn index(path: &Path) -> Result<(Vec<Entry>, usize)> {
         return Err(DataError::layout(path, "no .jpg, .jpeg, .png or .webp members in this tar file"));
     }
     Ok((entries, unpaired))
-}
-
-fn read_text(entry: &mut impl Read) -> std::io::Result<String> {
-    let mut text = String::new();
-    entry.read_to_string(&mut text)?;
-    Ok(text)
 }
 
 fn cls(text: &str) -> RawLabel {

@@ -1,0 +1,85 @@
+//! Arguments of the commands that read captions or text.
+
+use tweedie::config::DataConfig;
+use tweedie::data::{self, Layout, SequenceSet, Task};
+use tweedie::tokenize::{Tokenizer, TokenizerSpec};
+
+use crate::failure::{Failure, Result};
+
+#[derive(clap::Args)]
+pub struct SequenceArgs {
+    /// What the data are for: class, caption or text (default: by looking)
+    #[arg(long, value_parser = task)]
+    pub task: Option<Task>,
+    /// Column or field of captions; several, parted by commas, are put together
+    #[arg(long, value_name = "NAME")]
+    pub caption_column: Option<String>,
+    /// Column or field of text
+    #[arg(long, value_name = "NAME")]
+    pub text_column: Option<String>,
+    /// Column of images
+    #[arg(long, value_name = "NAME")]
+    pub image_column: Option<String>,
+    /// Folder of the images that COCO's files name
+    #[arg(long, value_name = "FOLDER")]
+    pub image_folder: Option<String>,
+    /// Text line by line (lines) or as one stream (packed)
+    #[arg(long, value_parser = layout, default_value = "lines")]
+    pub layout: Layout,
+}
+
+fn task(name: &str) -> std::result::Result<Task, String> {
+    match name {
+        "class" => Ok(Task::Class),
+        "caption" => Ok(Task::Caption),
+        "text" => Ok(Task::Text),
+        _ => Err("use class, caption or text".into()),
+    }
+}
+
+fn layout(name: &str) -> std::result::Result<Layout, String> {
+    match name {
+        "lines" => Ok(Layout::Lines),
+        "packed" => Ok(Layout::Packed),
+        _ => Err("use lines or packed".into()),
+    }
+}
+
+impl SequenceArgs {
+    /// The task that was given, or the one that looking suggests.
+    pub fn task_of(&self, path: &str) -> Result<Task> {
+        Ok(match self.task {
+            Some(task) => task,
+            None => data::guess_task(path)?,
+        })
+    }
+
+    /// As settings.
+    pub fn config(&self, path: &str, task: Task) -> DataConfig {
+        let text = |s: &Option<String>| s.clone().unwrap_or_default();
+        DataConfig {
+            path: path.into(),
+            task,
+            caption_column: text(&self.caption_column),
+            text_column: text(&self.text_column),
+            image_column: text(&self.image_column),
+            image_folder: text(&self.image_folder),
+            layout: self.layout,
+            ..DataConfig::default()
+        }
+    }
+}
+
+/// Open captions or text by their settings.
+pub fn open_sequences(data: &DataConfig, seed: u64) -> Result<SequenceSet> {
+    if data.path.is_empty() {
+        return Err(Failure::input("no data are named").hint("tweedie train RECIPE --data PATH"));
+    }
+    Ok(data::open_sequences(&data.path, &data.sequence_options(seed))?)
+}
+
+/// The tokenizer that settings name, trained on the training texts if it is not a file.
+pub fn build_tokenizer(spec: &str, set: &SequenceSet) -> Result<Tokenizer> {
+    let spec: TokenizerSpec = spec.parse()?;
+    Ok(spec.build(|| Ok(set.training_texts()?))?)
+}

@@ -1,0 +1,103 @@
+//! What a loader makes batches of: an image and its class, or a sequence with or without an image.
+
+use super::{Locality, Result, Sequences, Source};
+use crate::augment::{Address, Transform};
+
+pub(crate) trait Examples: Send + Sync {
+    fn len(&self) -> usize;
+
+    fn locality(&self) -> Option<Locality>;
+
+    /// Values of one image after the transform; 0 if there are no images.
+    fn image_values(&self) -> usize;
+
+    /// Numbers in one target: 1 for a class, N for a sequence.
+    fn target_len(&self) -> usize;
+
+    /// Write an example. True if its text was cut.
+    fn read(&self, at: Address, image: &mut [f32], target: &mut [u32]) -> Result<bool>;
+
+    /// For classes: what is done to images, and with it how they are mixed.
+    fn class_transform(&self) -> Option<&Transform>;
+
+    /// What one calls them.
+    fn noun(&self) -> &'static str;
+}
+
+pub(crate) struct Classes {
+    pub source: Source,
+    pub transform: Transform,
+}
+
+impl Examples for Classes {
+    fn len(&self) -> usize {
+        self.source.len()
+    }
+
+    fn locality(&self) -> Option<Locality> {
+        self.source.locality()
+    }
+
+    fn image_values(&self) -> usize {
+        self.transform.values()
+    }
+
+    fn target_len(&self) -> usize {
+        1
+    }
+
+    fn read(&self, at: Address, image: &mut [f32], target: &mut [u32]) -> Result<bool> {
+        let item = self.source.get(at.example as usize)?;
+        self.transform.apply(item.image, at, image);
+        target[0] = item.label;
+        Ok(false)
+    }
+
+    fn class_transform(&self) -> Option<&Transform> {
+        Some(&self.transform)
+    }
+
+    fn noun(&self) -> &'static str {
+        "images"
+    }
+}
+
+pub(crate) struct Captioned {
+    pub source: Sequences,
+    pub transform: Option<Transform>,
+    pub shuffled: bool,
+}
+
+impl Examples for Captioned {
+    fn len(&self) -> usize {
+        self.source.len()
+    }
+
+    fn locality(&self) -> Option<Locality> {
+        self.source.locality()
+    }
+
+    fn image_values(&self) -> usize {
+        self.transform.as_ref().map_or(0, Transform::values)
+    }
+
+    fn target_len(&self) -> usize {
+        self.source.tokens()
+    }
+
+    fn read(&self, at: Address, image: &mut [f32], target: &mut [u32]) -> Result<bool> {
+        let cut = self.source.write(at, self.shuffled, target)?; // before the image, which costs more
+        if let Some(transform) = &self.transform {
+            transform.apply(self.source.image(at.example as usize)?, at, image);
+        }
+        Ok(cut)
+    }
+
+    fn class_transform(&self) -> Option<&Transform> {
+        None
+    }
+
+    fn noun(&self) -> &'static str {
+        "sequences"
+    }
+}

@@ -1,0 +1,147 @@
+//! Row groups of several Parquet files as one list of rows, and a cache of what was read of them.
+
+use super::{DataError, Locality, Result};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+struct Group {
+    file: u32,
+    group: u32,
+    /// Row of its first example in its file.
+    file_row: u64,
+}
+
+/// The row groups of the files of one split.
+#[derive(Default)]
+pub(crate) struct RowGroups {
+    pub files: Vec<PathBuf>,
+    groups: Vec<Group>,
+    /// Number of the first row of each group.
+    pub starts: Vec<u32>,
+    pub rows: usize,
+}
+
+impl RowGroups {
+    /// Append a file whose groups have these numbers of rows. True for each group that counts: empty ones do not.
+    pub fn add(&mut self, path: &Path, rows: &[u64]) -> Vec<bool> {
+        let file = self.files.len() as u32;
+        self.files.push(path.into());
+        let mut file_row = 0;
+        for (group, &n) in rows.iter().enumerate() {
+            if n > 0 {
+                self.groups.push(Group { file, group: group as u32, file_row });
+                self.starts.push(self.rows as u32);
+            }
+            file_row += n;
+            self.rows += n as usize;
+        }
+        rows.iter().map(|&n| n > 0).collect()
+    }
+
+    pub fn group_of(&self, row: usize) -> usize {
+        self.starts.partition_point(|&s| s as usize <= row) - 1
+    }
+
+    /// File and row, for messages.
+    pub fn place(&self, row: usize) -> String {
+        let g = self.group_of(row);
+        let group = &self.groups[g];
+        let row = group.file_row + (row - self.starts[g] as usize) as u64;
+        format!("{}, row {row}", self.files[group.file as usize].display())
+    }
+
+    /// The file of a group and its number there.
+    fn file(&self, g: usize) -> (&Path, usize) {
+        (&self.files[self.groups[g].file as usize], self.groups[g].group as usize)
+    }
+
+    fn failed(&self, g: usize, column: &str, e: String) -> DataError {
+        let n = self.starts.get(g + 1).map_or(self.rows, |&s| s as usize) - self.starts[g] as usize;
+        let first = self.groups[g].file_row;
+        let last = first + n as u64 - 1;
+        DataError::layout(self.file(g).0, format!("rows {first} to {last}, column `{column}`: {e}"))
+    }
+}
+
+/// What was read of row groups, up to a number of bytes; the least recently used goes first.
+pub(crate) struct GroupCache<T> {
+    weights: Vec<u64>,
+    limit: u64,
+    slots: Mutex<Slots<T>>,
+}
+
+struct Slots<T> {
+    by_group: HashMap<u32, Slot<T>>,
+    bytes: u64,
+    clock: u64,
+}
+
+struct Slot<T> {
+    value: Arc<Mutex<Option<Arc<T>>>>,
+    used: u64,
+}
+
+impl<T> GroupCache<T> {
+    /// `weights` are the bytes of each group.
+    pub fn new(weights: Vec<u64>, limit: u64) -> GroupCache<T> {
+        let slots = Mutex::new(Slots { by_group: HashMap::new(), bytes: 0, clock: 0 });
+        GroupCache { weights, limit, slots }
+    }
+
+    /// Bytes of all groups.
+    pub fn total(&self) -> u64 {
+        self.weights.iter().sum()
+    }
+
+    pub fn weights(&self) -> &[u64] {
+        &self.weights
+    }
+
+    /// Group `g`, from the cache or through `load`. Threads that want the same group wait for one reading.
+    pub fn get(
+        &self,
+        groups: &RowGroups,
+        g: usize,
+        column: &str,
+        load: impl FnOnce(&Path, usize) -> std::result::Result<T, String>,
+    ) -> Result<Arc<T>> {
+        let slot = {
+            let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            slots.clock += 1;
+            let now = slots.clock;
+            if !slots.by_group.contains_key(&(g as u32)) {
+                slots.bytes += self.weights[g];
+                while slots.bytes > self.limit {
+                    let Some(oldest) = slots.by_group.iter().min_by_key(|(_, s)| s.used).map(|(k, _)| *k) else {
+                        break;
+                    };
+                    slots.by_group.remove(&oldest);
+                    slots.bytes -= self.weights[oldest as usize];
+                }
+            }
+            let slot = slots.by_group.entry(g as u32).or_insert_with(|| Slot { value: Arc::default(), used: now });
+            slot.used = now;
+            slot.value.clone()
+        };
+        let mut value = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = &*value {
+            return Ok(value.clone());
+        }
+        let (path, group) = groups.file(g);
+        let read = Arc::new(load(path, group).map_err(|e| groups.failed(g, column, e))?);
+        *value = Some(read.clone());
+        Ok(read)
+    }
+
+    /// How to shuffle rows so that the cache serves most of them; none if everything fits.
+    pub fn locality(&self, groups: &RowGroups) -> Option<Locality> {
+        let total = self.total();
+        if total <= self.limit {
+            return None;
+        }
+        // Half of the cache for the window that is being read, half for the one that threads run ahead into.
+        let mean = (total / self.weights.len() as u64).max(1);
+        Some(Locality { starts: groups.starts.clone(), window: (self.limit / 2 / mean).max(1) as usize })
+    }
+}

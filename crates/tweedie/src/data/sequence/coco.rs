@@ -1,0 +1,265 @@
+//! Captions in one JSON file, images in folders: COCO's `captions_*.json` and Karpathy's `dataset_*.json`. Captions are
+//! held in memory (all of COCO takes 50 MB); images are read when they are needed.
+
+use super::super::detect::file_name;
+use super::super::split::Split;
+use super::super::{DataError, Image, Result};
+use super::detect::files;
+use super::{SequenceFormat, SequenceOptions, Splits, TextSource, Texts};
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// One image with its captions.
+struct Entry {
+    /// Number of the JSON file it stands in.
+    file: u32,
+    /// Below the folder of images.
+    path: Box<str>,
+    id: Box<str>,
+    captions: Vec<Box<str>>,
+}
+
+#[derive(Default)]
+struct CocoSource {
+    /// JSON files, each with its folder of images.
+    files: Vec<(PathBuf, PathBuf)>,
+    entries: Vec<Entry>,
+    bytes: u64,
+}
+
+impl CocoSource {
+    fn image_path(&self, i: usize) -> PathBuf {
+        let e = &self.entries[i];
+        self.files[e.file as usize].1.join(&*e.path)
+    }
+}
+
+impl TextSource for CocoSource {
+    fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn texts(&self, i: usize) -> Result<Vec<String>> {
+        Ok(self.entries[i].captions.iter().map(|c| c.to_string()).collect())
+    }
+
+    fn image(&self, i: usize) -> Result<Option<Image>> {
+        let path = self.image_path(i);
+        let corrupt = |message: String| DataError::Corrupt {
+            place: format!("{} (image {} of {})", path.display(), self.entries[i].id, self.json(i).display()),
+            message,
+        };
+        let bytes = std::fs::read(&path).map_err(|e| corrupt(e.to_string()))?;
+        Image::decode(&bytes).map(Some).map_err(corrupt)
+    }
+
+    fn place(&self, i: usize) -> String {
+        format!("{}, image {} ({})", self.json(i).display(), self.entries[i].id, self.entries[i].path)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl CocoSource {
+    fn json(&self, i: usize) -> &Path {
+        &self.files[self.entries[i].file as usize].0
+    }
+}
+
+/// A number or a name.
+#[derive(Deserialize, PartialEq, Eq, Hash, Clone)]
+#[serde(untagged)]
+enum Id {
+    Number(i64),
+    Name(String),
+}
+
+impl std::fmt::Display for Id {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self {
+            Id::Number(n) => n.fmt(f),
+            Id::Name(s) => s.fmt(f),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Coco {
+    images: Vec<CocoImage>,
+    annotations: Vec<Annotation>,
+}
+
+#[derive(Deserialize)]
+struct CocoImage {
+    id: Id,
+    file_name: String,
+}
+
+#[derive(Deserialize)]
+struct Annotation {
+    image_id: Id,
+    #[serde(default)]
+    caption: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Karpathy {
+    images: Vec<KarpathyImage>,
+}
+
+#[derive(Deserialize)]
+struct KarpathyImage {
+    #[serde(default)]
+    filepath: String,
+    filename: String,
+    split: String,
+    #[serde(default)]
+    sentences: Vec<Sentence>,
+    #[serde(alias = "cocoid", alias = "imgid")]
+    #[serde(default)]
+    id: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct Sentence {
+    raw: String,
+}
+
+pub(crate) fn open(given: &Path, root: &Path, options: &SequenceOptions) -> Result<Splits> {
+    let (format, mut jsons) = match files(root, SequenceFormat::Coco)? {
+        jsons if jsons.is_empty() => (SequenceFormat::Karpathy, files(root, SequenceFormat::Karpathy)?),
+        jsons => (SequenceFormat::Coco, jsons),
+    };
+    let one = root.is_file();
+    let format = if one && is_karpathy_file(root)? { SequenceFormat::Karpathy } else { format };
+    if format == SequenceFormat::Karpathy && jsons.len() > 1 {
+        let names = jsons.iter().map(|j| file_name(j)).collect::<Vec<_>>().join(", ");
+        return Err(DataError::layout(
+            given,
+            format!("several data sets in one folder ({names}); give one of the files"),
+        ));
+    }
+    jsons.sort();
+    let root = if one { super::super::super::files::parent(root) } else { root };
+    let root = if file_name(root) == "annotations" { super::super::super::files::parent(root) } else { root };
+    let mut parts: [Option<CocoSource>; 3] = Default::default();
+    let mut notes = Vec::new();
+    for json in &jsons {
+        let text = std::fs::read(json).map_err(DataError::io(json))?;
+        let wrong = |e: serde_json::Error| DataError::layout(json, format!("not {format}: {e}"));
+        let found = match format {
+            SequenceFormat::Karpathy => karpathy(serde_json::from_slice(&text).map_err(wrong)?, json, &mut notes),
+            _ => {
+                let split = Split::of_file(json, root).unwrap_or(Split::Train);
+                coco(serde_json::from_slice(&text).map_err(wrong)?, split, json, &mut notes)
+            }
+        };
+        drop(text);
+        let folder = image_folder(json, root, options, &found)?;
+        for (split, mut entry) in found {
+            let part = parts[split as usize].get_or_insert_default();
+            if part.files.last().is_none_or(|f| f.0 != *json) {
+                part.files.push((json.clone(), folder.clone()));
+            }
+            entry.file = part.files.len() as u32 - 1;
+            part.bytes += entry.captions.iter().map(|c| c.len() as u64).sum::<u64>();
+            part.entries.push(entry);
+        }
+    }
+    Ok(Splits { splits: parts.map(|p| p.map(|p| Arc::new(p) as Texts)), notes })
+}
+
+/// A `.json` of any name may be either.
+fn is_karpathy_file(path: &Path) -> Result<bool> {
+    use std::io::Read;
+    let mut head = Vec::new();
+    let file = std::fs::File::open(path).map_err(DataError::io(path))?;
+    file.take(1 << 16).read_to_end(&mut head).map_err(DataError::io(path))?;
+    let head = String::from_utf8_lossy(&head);
+    Ok(head.contains("\"sentids\"") || head.contains("\"sentences\""))
+}
+
+fn coco(data: Coco, split: Split, json: &Path, notes: &mut Vec<String>) -> Vec<(Split, Entry)> {
+    let mut by_id: HashMap<Id, usize> = HashMap::new();
+    let mut out: Vec<(Split, Entry)> = Vec::with_capacity(data.images.len());
+    for image in data.images {
+        by_id.insert(image.id.clone(), out.len());
+        let entry = Entry { file: 0, path: image.file_name.into(), id: image.id.to_string().into(), captions: vec![] };
+        out.push((split, entry));
+    }
+    let mut strangers = 0;
+    for a in data.annotations {
+        match by_id.get(&a.image_id) {
+            Some(&i) => out[i].1.captions.extend(a.caption.map(|c| c.trim().into())),
+            None => strangers += 1,
+        }
+    }
+    if strangers > 0 {
+        notes.push(format!("{}: {strangers} captions of images that are not listed are left out", json.display()));
+    }
+    out
+}
+
+fn karpathy(data: Karpathy, json: &Path, notes: &mut Vec<String>) -> Vec<(Split, Entry)> {
+    let mut out = Vec::with_capacity(data.images.len());
+    let mut unknown = 0;
+    for image in data.images {
+        // `restval` are the validation images that this split trains on.
+        let split = if image.split == "restval" { Some(Split::Train) } else { Split::of_word(&image.split) };
+        let Some(split) = split else {
+            unknown += 1;
+            continue;
+        };
+        let path =
+            if image.filepath.is_empty() { image.filename } else { format!("{}/{}", image.filepath, image.filename) };
+        let id = image.id.map_or_else(|| path.clone(), |v| v.to_string());
+        let captions = image.sentences.into_iter().map(|s| s.raw.trim().into()).collect();
+        out.push((split, Entry { file: 0, path: path.into(), id: id.into(), captions }));
+    }
+    if unknown > 0 {
+        notes.push(format!("{}: {unknown} images of no known split are left out", json.display()));
+    }
+    out
+}
+
+/// The folder below which the files that a JSON names lie: one of the usual places where one of its first images is.
+fn image_folder(json: &Path, root: &Path, options: &SequenceOptions, found: &[(Split, Entry)]) -> Result<PathBuf> {
+    let mut places: Vec<PathBuf> = match &options.image_folder {
+        Some(folder) => vec![folder.clone()],
+        None => Vec::new(),
+    };
+    let name = file_name(json);
+    let part = name.trim_end_matches(".json").rsplit('_').next().unwrap_or_default().to_string(); // captions_train2017
+    let word = part.trim_end_matches(|c: char| c.is_ascii_digit()).to_string();
+    let bases = if places.is_empty() {
+        vec![root.to_path_buf(), super::super::super::files::parent(json).into()]
+    } else {
+        places.clone()
+    };
+    for base in bases {
+        let names = ["images", "Images", "Flicker8k_Dataset", "flickr8k-images", "flickr30k-images"];
+        for folder in [part.clone(), format!("images/{part}"), word.clone(), format!("images/{word}")] {
+            places.push(base.join(folder));
+        }
+        places.push(base.clone());
+        places.extend(names.iter().map(|n| base.join(n)));
+    }
+    let some: Vec<&Entry> = found.iter().map(|(_, e)| e).take(100).collect();
+    let there = |folder: &&PathBuf| some.iter().any(|e| folder.join(&*e.path).is_file());
+    match places.iter().find(there) {
+        Some(folder) => Ok(folder.clone()),
+        None if found.is_empty() => Ok(root.into()),
+        None => Err(DataError::layout(
+            json,
+            format!(
+                "its images are not found: `{}` is neither in {} nor in any of the usual places; set data.image_folder",
+                some.first().map_or("", |e| &e.path),
+                places.first().map_or_else(String::new, |p| p.display().to_string()),
+            ),
+        )),
+    }
+}

@@ -1,0 +1,302 @@
+//! Text files and JSON lines. Opening reads each file once and notes where every so-many-th line begins; lines are read
+//! where they lie. Plain text that is to be packed is cut into pieces of some kilobytes, at line ends where there are any.
+
+use super::super::split::Split;
+use super::super::{DataError, Result};
+use super::detect::files;
+use super::json::{self, TEXTS};
+use super::text_file::TextFile;
+use super::{Layout, SequenceFormat, SequenceOptions, Splits, TextSource, Texts};
+use rayon::prelude::*;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Lines from one mark to the next: the index of 100 million lines takes 50 MB.
+const EVERY: usize = 32;
+/// Bytes of a piece of packed text, before it ends at a line.
+const PIECE: u64 = 1 << 14;
+/// A line is read up to here; the rest cannot matter to a sequence.
+const LONGEST: usize = 1 << 20;
+
+/// Where a run of examples begins.
+struct Mark {
+    offset: u64,
+    line: u64,
+}
+
+struct Indexed {
+    file: TextFile,
+    marks: Vec<Mark>,
+    examples: usize,
+}
+
+/// What an example is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    /// A line that is not blank.
+    Line,
+    /// Some kilobytes of the file as they are.
+    Piece,
+    /// A line of JSON.
+    Json,
+}
+
+struct LineSource {
+    files: Vec<Indexed>,
+    /// Number of the first example of each file.
+    starts: Vec<usize>,
+    examples: usize,
+    unit: Unit,
+    column: Option<String>,
+}
+
+impl LineSource {
+    fn file_of(&self, i: usize) -> (&Indexed, usize) {
+        let f = self.starts.partition_point(|&s| s <= i) - 1;
+        (&self.files[f], i - self.starts[f])
+    }
+
+    /// The text of an example and the number of its line, from 1.
+    fn raw(&self, i: usize) -> Result<(String, u64)> {
+        let (f, k) = self.file_of(i);
+        if self.unit == Unit::Piece {
+            let end = f.marks.get(k + 1).map_or(f.file.size, |m| m.offset);
+            return Ok((f.file.text(f.marks[k].offset, end)?, f.marks[k].line));
+        }
+        let mark = &f.marks[k / EVERY];
+        let mut lines = Lines::new(&f.file, mark.offset, mark.line);
+        for _ in 0..k % EVERY {
+            lines.next_line(0)?;
+        }
+        let line = lines.next_line(LONGEST)?;
+        let text = line.unwrap_or_default();
+        Ok((text, lines.number))
+    }
+}
+
+impl TextSource for LineSource {
+    fn len(&self) -> usize {
+        self.examples
+    }
+
+    fn texts(&self, i: usize) -> Result<Vec<String>> {
+        let (text, line) = self.raw(i)?;
+        if self.unit != Unit::Json {
+            return Ok(vec![text]);
+        }
+        let bad = |message: String| {
+            DataError::bad_text(format!("{}, line {line}", self.file_of(i).0.file.path.display()), message)
+        };
+        let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| bad(format!("not JSON ({e})")))?;
+        let object = value.as_object().ok_or_else(|| bad("not a JSON object".into()))?;
+        json::field(object, self.column.as_deref(), &TEXTS).ok_or_else(|| {
+            let column = self.column.as_ref().map_or("text".into(), |c| format!("`{c}`"));
+            bad(format!("no field {column}; the fields are {}", json::names(object)))
+        })
+    }
+
+    fn place(&self, i: usize) -> String {
+        let (f, k) = self.file_of(i);
+        let path = f.file.path.display();
+        match self.unit {
+            Unit::Piece => format!("{path}, from byte {}", f.marks[k].offset),
+            // Blank lines are no examples, so the line's number takes a look.
+            _ => {
+                self.raw(i).map_or_else(|_| format!("{path}, example {k}"), |(_, line)| format!("{path}, line {line}"))
+            }
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.files.iter().map(|f| f.file.size).sum()
+    }
+
+    fn at_byte(&self, at: u64) -> Result<(usize, f64)> {
+        let (mut f, mut at) = (0, at);
+        while f + 1 < self.files.len() && at >= self.files[f].file.size {
+            at -= self.files[f].file.size;
+            f += 1;
+        }
+        let file = &self.files[f];
+        let m = file.marks.partition_point(|m| m.offset <= at).saturating_sub(1);
+        let from = file.marks.get(m).map_or(0, |m| m.offset);
+        let to = file.marks.get(m + 1).map_or(file.file.size, |m| m.offset);
+        // Between marks by proportion: lines of one file are much alike, and a document is found by its share.
+        let run = if self.unit == Unit::Piece { 1 } else { EVERY.min(file.examples - (m * EVERY).min(file.examples)) };
+        let x = (at - from.min(at)) as f64 / (to - from).max(1) as f64 * run as f64;
+        let k = (x as usize).min(run.saturating_sub(1));
+        let each = if self.unit == Unit::Piece { 1 } else { EVERY };
+        let row = (self.starts[f] + m * each + k).min(self.examples.saturating_sub(1));
+        Ok((row, (x - k as f64).clamp(0.0, 1.0)))
+    }
+
+    fn is_stream(&self) -> bool {
+        self.unit == Unit::Piece
+    }
+}
+
+/// Reads on from an offset, line by line, without blank ones.
+struct Lines<'a> {
+    file: &'a TextFile,
+    at: u64,
+    /// The line that was read last; before any, the one that comes.
+    number: u64,
+    next: u64,
+    buffer: Vec<u8>,
+    used: usize,
+}
+
+impl<'a> Lines<'a> {
+    fn new(file: &'a TextFile, at: u64, number: u64) -> Lines<'a> {
+        Lines { file, at, number, next: number, buffer: Vec::new(), used: 0 }
+    }
+
+    /// Offset of the byte that comes next.
+    fn offset(&self) -> u64 {
+        self.at - (self.buffer.len() - self.used) as u64
+    }
+
+    fn refill(&mut self) -> Result<bool> {
+        self.buffer.resize(1 << 13, 0);
+        let n = self.file.read_at(self.at, &mut self.buffer)?;
+        self.buffer.truncate(n);
+        (self.used, self.at) = (0, self.at + n as u64);
+        Ok(n > 0)
+    }
+
+    /// The next line that is not blank, up to `longest` bytes of it (0: only whether there is one).
+    fn next_line(&mut self, longest: usize) -> Result<Option<String>> {
+        let (mut line, mut blank, mut any) = (Vec::new(), true, false);
+        loop {
+            if self.used == self.buffer.len() && !self.refill()? {
+                if any && !blank {
+                    self.number = self.next;
+                    return Ok(Some(finish(line)));
+                }
+                return Ok(None);
+            }
+            any = true;
+            let rest = &self.buffer[self.used..];
+            let end = rest.iter().position(|&b| b == b'\n');
+            let part = &rest[..end.unwrap_or(rest.len())];
+            blank = blank && part.iter().all(u8::is_ascii_whitespace);
+            line.extend(&part[..part.len().min(longest.saturating_sub(line.len()))]);
+            self.used += end.map_or(rest.len(), |e| e + 1);
+            if end.is_some() {
+                let number = self.next;
+                self.next += 1;
+                if !blank {
+                    self.number = number;
+                    return Ok(Some(finish(line)));
+                }
+                (blank, any) = (true, false);
+                line.clear();
+            }
+        }
+    }
+}
+
+/// Bytes as text; a character that was cut is dropped.
+fn finish(mut line: Vec<u8>) -> String {
+    if line.last() == Some(&b'\r') {
+        line.pop();
+    }
+    String::from_utf8(line).unwrap_or_else(|e| {
+        let valid = e.utf8_error().valid_up_to();
+        let cut = e.utf8_error().error_len().is_none();
+        let mut line = e.into_bytes();
+        if cut {
+            line.truncate(valid);
+        }
+        String::from_utf8_lossy(&line).into_owned()
+    })
+}
+
+/// One pass over a file.
+fn index(path: &Path, unit: Unit) -> Result<Indexed> {
+    let file = TextFile::open(path)?;
+    let (mut marks, mut examples) = (Vec::new(), 0);
+    if unit == Unit::Piece {
+        marks = pieces(&file)?;
+        examples = marks.len();
+        return Ok(Indexed { file, marks, examples });
+    }
+    let mut lines = Lines::new(&file, 0, 1);
+    loop {
+        let (offset, line) = (lines.offset(), lines.next);
+        if lines.next_line(0)?.is_none() {
+            break;
+        }
+        if examples % EVERY == 0 {
+            marks.push(Mark { offset, line });
+        }
+        examples += 1;
+    }
+    Ok(Indexed { file, marks, examples })
+}
+
+/// Pieces of about [`PIECE`] bytes that end after a line, else after a space, else after a whole character.
+fn pieces(file: &TextFile) -> Result<Vec<Mark>> {
+    let (mut marks, mut at, mut line) = (Vec::new(), 0, 1);
+    let mut bytes = vec![0; 2 * PIECE as usize];
+    while at < file.size {
+        marks.push(Mark { offset: at, line });
+        let n = file.read_at(at, &mut bytes)?;
+        if n == 0 {
+            break; // the file has shrunk
+        }
+        let piece = &bytes[..n];
+        let end = if n <= PIECE as usize {
+            n
+        } else {
+            let tail = &piece[PIECE as usize..];
+            let after = |test: &dyn Fn(u8) -> bool| tail.iter().position(|&b| test(b)).map(|i| PIECE as usize + i + 1);
+            let whole = || tail.iter().position(|b| b & 0xc0 != 0x80).map_or(n, |i| PIECE as usize + i);
+            after(&|b| b == b'\n').or_else(|| after(&|b| b == b' ')).unwrap_or_else(whole)
+        };
+        line += piece[..end].iter().filter(|&&b| b == b'\n').count() as u64;
+        at += end as u64;
+    }
+    Ok(marks)
+}
+
+pub(crate) fn open(root: &Path, format: SequenceFormat, options: &SequenceOptions) -> Result<Splits> {
+    let unit = match (format, options.layout) {
+        (SequenceFormat::JsonLines, _) => Unit::Json,
+        (_, Layout::Packed) => Unit::Piece,
+        (_, Layout::Lines) => Unit::Line,
+    };
+    let mut files: Vec<(std::path::PathBuf, Option<Split>)> =
+        files(root, format)?.into_iter().map(|f| (f.clone(), Split::of_file(&f, root))).collect();
+    let mut notes = Vec::new();
+    // Beside files that name their split, others are notes about the data.
+    if files.iter().any(|(_, s)| s.is_some()) {
+        for (file, _) in files.iter().filter(|(_, s)| s.is_none()) {
+            notes.push(format!("{} names no split and is left out", file.display()));
+        }
+        files.retain(|(_, s)| s.is_some());
+    }
+    let indexed = files.par_iter().map(|(f, _)| index(f, unit)).collect::<Result<Vec<_>>>()?;
+    let mut parts: [Option<LineSource>; 3] = Default::default();
+    for ((_, split), file) in files.iter().zip(indexed) {
+        let part = parts[split.unwrap_or(Split::Train) as usize].get_or_insert_with(|| LineSource {
+            files: vec![],
+            starts: vec![],
+            examples: 0,
+            unit,
+            column: options.text_column.clone(),
+        });
+        if file.examples > 0 {
+            part.starts.push(part.examples);
+            part.examples += file.examples;
+            part.files.push(file);
+        }
+    }
+    // A field that the first line lacks is a wrong setting, not a bad row.
+    for part in parts.iter().flatten().filter(|p| p.examples > 0) {
+        if let Err(e) = part.texts(0) {
+            return Err(DataError::layout(root, format!("{e}; set data.text_column")));
+        }
+    }
+    Ok(Splits { splits: parts.map(|p| p.map(|p| Arc::new(p) as Texts)), notes })
+}

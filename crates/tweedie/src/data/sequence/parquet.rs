@@ -1,0 +1,258 @@
+//! Captions or text in Parquet files: a column of strings, of lists of strings, or of lists of structs with a text field.
+//! Row groups of images and of texts are read when they are needed, each into a cache of its own.
+
+use super::super::parquet::{Images, columns, image_column, image_of, label_column, leaf, reader};
+use super::super::row_groups::{GroupCache, RowGroups};
+use super::super::split::Split;
+use super::super::{DataError, Image, Locality, Result};
+use super::detect::files;
+use super::json::{CAPTIONS, INNER, TEXTS};
+use super::{SequenceFormat, SequenceOptions, Splits, Task, TextSource, Texts};
+use ::parquet::basic::Type;
+use ::parquet::column::reader::ColumnReader;
+use ::parquet::file::reader::{FileReader, RowGroupReader};
+use ::parquet::schema::types::SchemaDescriptor;
+use rayon::prelude::*;
+use std::path::Path;
+use std::sync::Arc;
+
+struct ParquetTexts {
+    groups: RowGroups,
+    /// The column with images and what was read of it.
+    images: Option<(String, GroupCache<Images>)>,
+    columns: Vec<String>,
+    texts: GroupCache<Vec<Vec<String>>>,
+}
+
+impl ParquetTexts {
+    fn group(&self, g: usize) -> Result<Arc<Vec<Vec<String>>>> {
+        let name = self.columns.join(", ");
+        self.texts.get(&self.groups, g, &name, |path, group| read_texts(path, group, &self.columns))
+    }
+}
+
+impl TextSource for ParquetTexts {
+    fn len(&self) -> usize {
+        self.groups.rows
+    }
+
+    fn texts(&self, i: usize) -> Result<Vec<String>> {
+        let g = self.groups.group_of(i);
+        let texts = self.group(g)?;
+        Ok(texts.get(i - self.groups.starts[g] as usize).cloned().unwrap_or_default())
+    }
+
+    fn image(&self, i: usize) -> Result<Option<Image>> {
+        let Some((column, cache)) = &self.images else { return Ok(None) };
+        image_of(&self.groups, cache, column, i).map(Some)
+    }
+
+    fn place(&self, i: usize) -> String {
+        format!("{}, column `{}`", self.groups.place(i), self.columns.join(", "))
+    }
+
+    fn locality(&self) -> Option<Locality> {
+        match &self.images {
+            Some((_, cache)) => cache.locality(&self.groups),
+            None => self.texts.locality(&self.groups),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.texts.total()
+    }
+
+    fn at_byte(&self, at: u64) -> Result<(usize, f64)> {
+        let (mut g, mut before) = (0, 0);
+        for (i, w) in self.texts.weights().iter().enumerate() {
+            g = i;
+            if before + w > at {
+                break;
+            }
+            before += w;
+        }
+        let share = (at - before.min(at)) as f64 / self.texts.weights().get(g).copied().unwrap_or(0).max(1) as f64;
+        let rows = self.group(g)?;
+        let lengths = rows.iter().map(|r| r.iter().map(String::len).sum::<usize>());
+        let (total, mut seen) = (lengths.clone().sum::<usize>() as f64, 0.0);
+        for (i, n) in lengths.enumerate() {
+            if seen + n as f64 > share * total {
+                return Ok((self.groups.starts[g] as usize + i, (share * total - seen) / n as f64));
+            }
+            seen += n as f64;
+        }
+        Ok((self.groups.starts[g] as usize, 0.0))
+    }
+}
+
+/// The strings of each row, over all `columns`.
+fn read_texts(path: &Path, group: usize, columns: &[String]) -> std::result::Result<Vec<Vec<String>>, String> {
+    let reader = reader(path).map_err(|e| e.to_string())?;
+    let rows = reader.get_row_group(group).map_err(|e| e.to_string())?;
+    let mut all: Vec<Vec<String>> = vec![Vec::new(); rows.metadata().num_rows().max(0) as usize];
+    for column in columns {
+        let leaf = leaf(reader.metadata().file_metadata().schema_descr(), column).ok_or("the column is gone")?;
+        read_column(&*rows, leaf, &mut all).map_err(|e| format!("`{column}`: {e}"))?;
+    }
+    Ok(all)
+}
+
+fn read_column(rows: &dyn RowGroupReader, leaf: usize, out: &mut [Vec<String>]) -> std::result::Result<(), String> {
+    let most = rows.metadata().column(leaf).column_descr().max_def_level();
+    let lists = rows.metadata().column(leaf).column_descr().max_rep_level() > 0;
+    let ColumnReader::ByteArrayColumnReader(mut reader) = rows.get_column_reader(leaf).map_err(|e| e.to_string())?
+    else {
+        return Err("the column does not hold text".into());
+    };
+    let (mut defined, mut repeated, mut values) = (Vec::new(), Vec::new(), Vec::new());
+    let mut records = 0;
+    while records < out.len() {
+        let read = reader.read_records(out.len() - records, Some(&mut defined), Some(&mut repeated), &mut values);
+        let (n, ..) = read.map_err(|e| e.to_string())?;
+        if n == 0 {
+            return Err(format!("{records} rows where {} were announced", out.len()));
+        }
+        records += n;
+    }
+    let text = |v: &::parquet::data_type::ByteArray| String::from_utf8_lossy(v.data()).into_owned();
+    if most == 0 {
+        out.iter_mut().zip(&values).for_each(|(row, v)| row.push(text(v)));
+        return Ok(());
+    }
+    // The highest definition level marks a value, repetition level 0 the beginning of a row.
+    let (mut row, mut values) = (0, values.iter());
+    for (i, &level) in defined.iter().enumerate() {
+        let begins = !lists || repeated.get(i).copied().unwrap_or(0) == 0;
+        row += usize::from(begins);
+        if level == most
+            && let (Some(v), Some(r)) = (values.next(), row.checked_sub(1).and_then(|r| out.get_mut(r)))
+        {
+            r.push(text(v));
+        }
+    }
+    Ok(())
+}
+
+struct Part {
+    columns: Vec<String>,
+    image: Option<String>,
+    /// Rows, bytes of images, bytes of texts.
+    groups: Vec<[u64; 3]>,
+}
+
+#[derive(Default)]
+struct Building {
+    groups: RowGroups,
+    columns: Vec<String>,
+    image: Option<String>,
+    weights: [Vec<u64>; 2],
+}
+
+pub(crate) fn open(root: &Path, task: Task, options: &SequenceOptions) -> Result<Splits> {
+    let files = files(root, SequenceFormat::Parquet)?;
+    let parts = files.par_iter().map(|f| read_part(f, task, options)).collect::<Result<Vec<_>>>()?;
+    let mut building: [Option<Building>; 3] = Default::default();
+    for (path, part) in files.iter().zip(parts) {
+        let split = Split::of_file(path, root).unwrap_or(Split::Train);
+        let b = building[split as usize].get_or_insert_default();
+        if b.groups.files.is_empty() {
+            (b.columns, b.image) = (part.columns.clone(), part.image.clone());
+        } else if (&b.columns, &b.image) != (&part.columns, &part.image) {
+            let first = b.groups.files[0].display();
+            return Err(DataError::layout(path, format!("the columns are not those of {first}")));
+        }
+        let rows: Vec<u64> = part.groups.iter().map(|g| g[0]).collect();
+        let counts = b.groups.add(path, &rows);
+        for (group, _) in part.groups.iter().zip(counts).filter(|(_, counts)| *counts) {
+            b.weights[0].push(group[1]);
+            b.weights[1].push(group[2]);
+        }
+    }
+    let limit = options.open.cache_bytes as u64;
+    let splits = building.map(|b| {
+        let Building { groups, columns, image, weights: [images, texts] } = b?;
+        let images = image.map(|column| (column, GroupCache::new(images, limit)));
+        let texts = GroupCache::new(texts, if images.is_some() { limit / 8 } else { limit });
+        Some(Arc::new(ParquetTexts { groups, images, columns, texts }) as Texts)
+    });
+    Ok(Splits { splits, notes: Vec::new() })
+}
+
+fn read_part(path: &Path, task: Task, options: &SequenceOptions) -> Result<Part> {
+    let reader = reader(path)?;
+    let schema = reader.metadata().file_metadata().schema_descr();
+    let (wanted, usual, setting) = match task {
+        Task::Text => (&options.text_column, &TEXTS[..], "text_column"),
+        _ => (&options.caption_column, &CAPTIONS[..], "caption_column"),
+    };
+    let columns = text_columns(path, schema, wanted.as_deref(), usual, setting)?;
+    let image = match task {
+        Task::Text => None,
+        _ => Some(image_column(path, schema, options.open.image_column.as_deref())?),
+    };
+    let leaves: Vec<usize> = columns.iter().filter_map(|c| leaf(schema, c)).collect();
+    let image_leaf = image.as_ref().and_then(|c| leaf(schema, c));
+    let groups = reader.metadata().row_groups().iter().map(|g| {
+        let bytes = |i: usize| g.column(i).uncompressed_size().max(0) as u64;
+        [g.num_rows().max(0) as u64, image_leaf.map_or(0, bytes), leaves.iter().map(|&l| bytes(l)).sum()]
+    });
+    Ok(Part { columns, image, groups: groups.collect() })
+}
+
+/// A leaf's path without the levels that lists add.
+fn simple(path: &str) -> String {
+    path.split('.')
+        .filter(|p| !matches!(*p, "list" | "element" | "item" | "array" | "bag" | "array_element"))
+        .collect::<Vec<_>>()
+        .join(".")
+}
+
+/// The leaves with the texts of `name`: the column itself, or the text field of its structs.
+fn text_leaf(schema: &SchemaDescriptor, name: &str) -> Option<String> {
+    let texts = schema.columns().iter().filter(|c| c.physical_type() == Type::BYTE_ARRAY && c.max_rep_level() <= 1);
+    let paths: Vec<String> = texts.map(|c| c.path().string()).collect();
+    let is = |wanted: &str| paths.iter().find(|p| **p == wanted || simple(p) == wanted).cloned();
+    is(name).or_else(|| INNER.iter().find_map(|field| is(&format!("{name}.{field}"))))
+}
+
+fn text_columns(
+    path: &Path,
+    schema: &SchemaDescriptor,
+    wanted: Option<&str>,
+    usual: &[&str],
+    setting: &str,
+) -> Result<Vec<String>> {
+    let what = setting.trim_end_matches("_column");
+    let lacks = |which: String| {
+        let columns = columns(schema);
+        DataError::layout(path, format!("no {what} column{which}; the columns are {columns}; set data.{setting}"))
+    };
+    if let Some(wanted) = wanted {
+        let names = wanted.split(',').map(str::trim).filter(|n| !n.is_empty());
+        return names.map(|n| text_leaf(schema, n).ok_or_else(|| lacks(format!(" `{n}` of strings")))).collect();
+    }
+    if let Some(column) = usual.iter().find_map(|n| text_leaf(schema, n)) {
+        return Ok(vec![column]);
+    }
+    // caption_0, caption_1, …
+    let numbered = |name: &str| {
+        name.rsplit_once('_')
+            .is_some_and(|(n, i)| matches!(n, "caption" | "sentence" | "text") && i.parse::<u32>().is_ok())
+    };
+    let fields = schema.root_schema().get_fields().iter().map(|f| f.name()).filter(|n| numbered(n));
+    let found: Vec<String> = fields.filter_map(|n| text_leaf(schema, n)).collect();
+    if found.is_empty() { Err(lacks(String::new())) } else { Ok(found) }
+}
+
+/// What a file is for: classes if it has labels, else captions if it has images, else text.
+pub(crate) fn guess(path: &Path) -> Result<Task> {
+    let reader = reader(path)?;
+    let schema = reader.metadata().file_metadata().schema_descr();
+    let has = |usual: &[&str]| text_columns(path, schema, None, usual, "").is_ok();
+    let image = image_column(path, schema, None).is_ok();
+    Ok(match (image, label_column(path, schema, None).is_ok()) {
+        (true, false) if has(&CAPTIONS) => Task::Caption,
+        (false, _) if has(&TEXTS) => Task::Text,
+        _ => Task::Class,
+    })
+}
