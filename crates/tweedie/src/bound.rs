@@ -137,7 +137,7 @@ impl Bounds {
         let mut all = Bounds::default();
         for e in 0..examples {
             let x = || draws.iter().map(|d| d[e]);
-            let k = draws.len() as f64;
+            let k = draws.len().max(1) as f64; // a process of one step has nothing to draw
             let mean = x().sum::<f64>() / k;
             let variance = x().map(|v| (v - mean).powi(2)).sum::<f64>() / (k - 1.0).max(1.0);
             all.nats.push(mean + offset(e));
@@ -203,6 +203,9 @@ impl TddBound {
     pub fn new(schedule: &Schedule, lambda: f64, vocab: usize, draws: usize, seed: u64) -> Result<TddBound> {
         if draws == 0 {
             return Err(Error::Input("a bound needs at least one draw per example".into()));
+        }
+        if vocab < 2 {
+            return Err(Error::Input(format!("a bound needs at least 2 classes, there are {vocab}")));
         }
         // A prediction is mostly right or wrong: its distance is about 0 or 1. The variance is least where a time's chance
         // goes with the root of the chance to be wrong, here that of a prediction without any context. One draw in five

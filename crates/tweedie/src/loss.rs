@@ -80,7 +80,7 @@ fn normaliser(weights: impl Iterator<Item = f32>, terms: usize) -> Result<f64> {
 fn rows_context(p: &Pass, model: &Model, images: Option<&Tensor>, rows: &Rows) -> Result<Context> {
     let r = rows.t.len();
     let b = images.map_or(r, |i| i.shape().first().copied().unwrap_or(0));
-    if b == 0 || r == 0 || r % b != 0 {
+    if b == 0 || r == 0 || !r.is_multiple_of(b) {
         return Err(Error::Input(format!("{r} noisy rows do not go with {b} images")));
     }
     let drop = match images.is_some() && rows.drop.iter().any(|d| *d != 0) {

@@ -95,6 +95,9 @@ fn the_oracle_of_any_prior_reaches_its_entropy() {
         println!("{kind} λ {lambda}: {:.4} ± {:.4}, entropy {want:.4}", e.mean, e.error);
         assert!((e.mean - want).abs() < 5.0 * e.error + 0.01 * want, "{kind} λ {lambda}: {} ± {}", e.mean, e.error);
     }
+    // A process of a single step has no times to draw: what counts is the prediction from y_1 and what y_1 itself tells.
+    let one = tdd(&prior, ScheduleKind::Cosine, 1, 1.0, 64, 4, 2).per_token();
+    assert!(one.mean.is_finite() && one.mean > 0.5 * want, "{one:?}");
     // What an example gets does not depend on its batch, and another prior would be seen.
     let bounds = tdd(&prior, ScheduleKind::Cosine, 1000, 1.0, 130, 4, 4);
     assert_eq!(bounds.nats[..64], tdd(&prior, ScheduleKind::Cosine, 1000, 1.0, 64, 4, 4).nats[..]);

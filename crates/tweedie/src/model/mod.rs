@@ -292,7 +292,7 @@ mod tests {
         for name in PRESETS {
             for kind in [DenoiserKind::Transformer, DenoiserKind::Dit, DenoiserKind::Mlp] {
                 let mut c = ModelConfig::preset(name).unwrap();
-                c.denoiser.kind = kind;
+                c.denoiser = DenoiserConfig { kind, condition_attention: ConditionAttention::Full, ..c.denoiser };
                 assert!(count_parameters(&c, Sizes { vocab: 10, tokens: 1 }).unwrap().0 > 0);
             }
         }
@@ -305,6 +305,11 @@ mod tests {
         c.encoder.patch = 3;
         let e = count_parameters(&c, Sizes { vocab: 10, tokens: 1 }).unwrap_err().to_string();
         assert!(e.contains("image = 8") && e.contains("patch = 3"), "{e}");
+        let mut c = ModelConfig::preset("shapes").unwrap();
+        assert!(count_parameters(&c, Sizes { vocab: 10, tokens: 4 }).is_ok());
+        c.denoiser.kind = DenoiserKind::Dit;
+        let e = count_parameters(&c, Sizes { vocab: 10, tokens: 4 }).unwrap_err().to_string();
+        assert!(e.contains("condition_attention"), "{e}");
         let c = ModelConfig::preset("digits").unwrap();
         assert!(count_parameters(&c, Sizes { vocab: 1, tokens: 1 }).unwrap_err().to_string().contains("2 classes"));
     }
