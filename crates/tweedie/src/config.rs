@@ -587,6 +587,15 @@ impl Config {
                 t.batch, t.accumulate
             ));
         }
+        if self.data.task != Task::Class {
+            let mix = &self.augment.mix;
+            if mix.mixup_alpha > 0.0 || mix.cutmix_alpha > 0.0 {
+                return wrong("augment.mix mixes classes; set its alphas to 0 for captions and text".into());
+            }
+            if self.data.tokens == 0 {
+                return wrong("data.tokens must be at least 1".into());
+            }
+        }
         if t.kfold > self.process.steps {
             return wrong(format!("train.kfold = {} distinct timesteps need process.steps of at least that", t.kfold));
         }

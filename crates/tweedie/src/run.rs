@@ -8,8 +8,8 @@ use tweedie_engine::{Device, Params};
 
 use crate::checkpoint::{self, Part, Snapshot, State};
 use crate::config::{Config, Precision};
-use crate::error::{Error, Result};
 use crate::data::Task;
+use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::run_dir::RunDir;
 use crate::schedule::Schedule;

@@ -11,16 +11,14 @@ use tweedie_engine::{DType, Device, Noise, Tape, Tensor, rng};
 
 use crate::augment::{Mix, Transform};
 use crate::config::{Config, MixedTarget, Precision, SampleConfig};
-use crate::data::{
-    Batch, Dataset, Loader, LoaderConfig, Position, SequenceSet, Sequences, Skipped, Source, Task,
-};
+use crate::data::{Batch, Dataset, Loader, LoaderConfig, Position, SequenceSet, Sequences, Skipped, Source, Task};
 use crate::error::{Error, Result};
 use crate::loss::{
     ClassTargets, NoiseOf, Rows, mask_tokens, mdd_loss, mdd_sequence_loss, posterior_of_two, tdd_sequence_loss,
     token_weights,
 };
 use crate::metrics::Classification;
-use crate::model::{Drop, Model, Pass, Sizes, load_encoder};
+use crate::model::{Drop, Model, Pass, load_encoder};
 use crate::sample::{Prediction, classify};
 use crate::schedule::Schedule;
 use crate::texts;
@@ -605,8 +603,7 @@ impl Trainer {
 
     fn evaluate_classes(&mut self, source: Source, each: &mut impl FnMut(&Event)) -> Result<bool> {
         let limit = self.config.train.eval_images;
-        let (raw, ema) =
-            self.both(|t, c| evaluate(t, &source, c, &c.sample, limit, |_| {}).map(|m| m.report()))?;
+        let (raw, ema) = self.both(|t, c| evaluate(t, &source, c, &c.sample, limit, |_| {}).map(|m| m.report()))?;
         let better = ema.as_ref().filter(|e| e.top1 >= raw.top1).unwrap_or(&raw);
         let nll = better.nll;
         let is_best = self.note_best(better.top1);
