@@ -11,7 +11,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, score, selftest, tokenizer, train,
+    bench_model, bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, score, selftest, tokenizer,
+    train,
 };
 use failure::{Failure, Result};
 
@@ -75,6 +76,10 @@ enum Settings {
 
 #[derive(Subcommand)]
 enum Bench {
+    /// Time training steps of a model on made-up data, beside their products alone
+    Train(bench_model::TrainArgs),
+    /// Time sampling with a model on made-up data
+    Sample(bench_model::SampleArgs),
     /// Time single ops beside the device's own ceilings, measured in the same run
     Ops(bench_ops::Args),
 }
@@ -99,6 +104,8 @@ fn run(cli: Cli) -> Result<()> {
         }
         Command::Devices(args) => devices::run(&args),
         Command::Selftest(args) => selftest::run(&args),
+        Command::Bench(Bench::Train(args)) => bench_model::train(&args),
+        Command::Bench(Bench::Sample(args)) => bench_model::sample(&args),
         Command::Bench(Bench::Ops(args)) => bench_ops::run(&args),
     }
 }
