@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    bench_model, bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, score, selftest, tokenizer,
-    train,
+    bench_data, bench_model, bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, score,
+    selftest, tokenizer, train,
 };
 use failure::{Failure, Result};
 
@@ -80,6 +80,8 @@ enum Bench {
     Train(bench_model::TrainArgs),
     /// Time sampling with a model on made-up data
     Sample(bench_model::SampleArgs),
+    /// Time reading, decoding and augmenting of a data set
+    Data(bench_data::Args),
     /// Time single ops beside the device's own ceilings, measured in the same run
     Ops(bench_ops::Args),
 }
@@ -106,6 +108,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Selftest(args) => selftest::run(&args),
         Command::Bench(Bench::Train(args)) => bench_model::train(&args),
         Command::Bench(Bench::Sample(args)) => bench_model::sample(&args),
+        Command::Bench(Bench::Data(args)) => bench_data::run(&args),
         Command::Bench(Bench::Ops(args)) => bench_ops::run(&args),
     }
 }

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod bench_data;
 pub mod bench_model;
 pub mod bench_ops;
 pub mod classify;

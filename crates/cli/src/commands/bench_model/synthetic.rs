@@ -69,7 +69,7 @@ pub fn material(config: &Config, vocab: usize) -> Result<Material> {
     }
     let image = config.model.is_conditional().then_some((e.image, e.channels));
     let source = Arc::new(Words { count: b, image });
-    let tokenizer = Tokenizer::train(Kind::Space, vocab, (0..vocab - MARKS).map(word))?;
+    let tokenizer = Tokenizer::train(Kind::Space, vocab, (0..2 * (vocab - MARKS)).map(|i| word(i % (vocab - MARKS))))?; // twice: a word seen once is no class
     if tokenizer.vocab() != vocab {
         return Err(DataError::Setting(format!("made up {} classes instead of {vocab}", tokenizer.vocab())).into());
     }
