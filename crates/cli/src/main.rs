@@ -12,7 +12,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
     bench_data, bench_model, bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, score,
-    selftest, tokenizer, train,
+    selftest, tokenizer, trace, train,
 };
 use failure::{Failure, Result};
 
@@ -37,6 +37,8 @@ enum Command {
     Eval(eval::Args),
     /// Say what is on images
     Classify(classify::Args),
+    /// Watch a prediction come about, step by step
+    Trace(trace::Args),
     /// Score captions: BLEU, ROUGE-L, CIDEr-D, diversity, CLIPScore
     Score(score::Args),
     /// Look at data
@@ -95,6 +97,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Classify(args) => classify::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Data(Data::Inspect(args)) => data_inspect::run(&args),
         Command::Tokenizer(command) => tokenizer::run(&command),

@@ -14,4 +14,5 @@ pub mod score;
 pub mod selftest;
 pub mod sequence_args;
 pub mod tokenizer;
+pub mod trace;
 pub mod train;
