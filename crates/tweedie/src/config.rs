@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::augment::AugmentConfig;
-use crate::data::{Layout, OpenOptions, Overlong, SequenceConfig, SequenceOptions, Task};
+use crate::data::{Layout, OnCorrupt, OpenOptions, Overlong, SequenceConfig, SequenceOptions, Task};
 use crate::error::{Error, Result};
-use crate::model::{ConditionAttention, Conditioning, DenoiserConfig, Gelu, Pool, VitConfig};
+use crate::model::{ConditionAttention, Conditioning, DenoiserConfig, Gelu, Pool, Sizes, VitConfig};
 use crate::schedule::ScheduleKind;
 use crate::settings::Layers;
 
@@ -203,6 +203,11 @@ pub const PRESETS: [&str; 12] = [
 ];
 
 impl ModelConfig {
+    /// Whether it is told an image.
+    pub fn is_conditional(&self) -> bool {
+        self.condition == Conditioning::Image
+    }
+
     /// A network by name.
     pub fn preset(name: &str) -> Result<ModelConfig> {
         // image, patch, channels, width, depth, heads | denoiser width, depth, heads | pool
@@ -541,7 +546,22 @@ impl Default for SampleConfig {
 pub const OPTIONAL: [&str; 4] =
     ["augment.crop.scale", "augment.crop.ratio", "augment.crop.pad", "augment.crop.padding"];
 
+impl From<Corrupt> for OnCorrupt {
+    fn from(c: Corrupt) -> OnCorrupt {
+        match c {
+            Corrupt::Skip => OnCorrupt::Skip,
+            Corrupt::Fail => OnCorrupt::Fail,
+        }
+    }
+}
+
 impl Config {
+    /// Classes and tokens of the model; classes are known once data have been opened.
+    pub fn sizes(&self) -> Sizes {
+        let tokens = if self.data.task == Task::Class { 1 } else { self.data.tokens };
+        Sizes { vocab: self.model.classes, tokens }
+    }
+
     /// Read the resolved settings of a run, changed by `sets`.
     pub fn of_run(name: &str, text: &str, sets: &[String]) -> Result<Config> {
         let layers = Layers { recipe: Some((name, text)), sets, optional: &OPTIONAL, ..Layers::default() };
@@ -554,7 +574,7 @@ impl Config {
         if self.model.condition == Conditioning::Image {
             self.model.encoder.check()?;
         }
-        self.model.denoiser.check(1)?;
+        self.model.denoiser.check(self.sizes().tokens)?;
         let t = &self.train;
         for (name, v) in [("epochs", t.epochs), ("batch", t.batch), ("kfold", t.kfold), ("accumulate", t.accumulate)] {
             if v == 0 {
@@ -566,6 +586,15 @@ impl Config {
                 "train.batch = {} must be a multiple of train.accumulate = {}",
                 t.batch, t.accumulate
             ));
+        }
+        if self.data.task != Task::Class {
+            let mix = &self.augment.mix;
+            if mix.mixup_alpha > 0.0 || mix.cutmix_alpha > 0.0 {
+                return wrong("augment.mix mixes classes; set its alphas to 0 for captions and text".into());
+            }
+            if self.data.tokens == 0 {
+                return wrong("data.tokens must be at least 1".into());
+            }
         }
         if t.kfold > self.process.steps {
             return wrong(format!("train.kfold = {} distinct timesteps need process.steps of at least that", t.kfold));

@@ -21,6 +21,7 @@ pub mod schedule;
 pub mod settings;
 pub mod tensorboard;
 pub mod tensors;
+pub mod texts;
 pub mod tokenize;
 pub mod train;
 

@@ -26,6 +26,20 @@ pub struct Rows {
     pub targets: Option<Vec<f32>>,
 }
 
+impl Rows {
+    /// Some of the rows, of `n` tokens over `vocab` classes.
+    pub fn part(&self, range: std::ops::Range<usize>, n: usize, vocab: usize) -> Rows {
+        let of = |v: &[u32], width: usize| v[range.start * width..range.end * width].to_vec();
+        Rows {
+            tokens: of(&self.tokens, n),
+            t: of(&self.t, 1),
+            drop: of(&self.drop, 1),
+            examples: of(&self.examples, 1),
+            targets: self.targets.as_ref().map(|q| q[range.start * n * vocab..range.end * n * vocab].to_vec()),
+        }
+    }
+}
+
 /// Where the noise of a batch comes from.
 pub enum NoiseOf<'a> {
     /// Drawn on the device.

@@ -2,16 +2,19 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tweedie_engine::{Device, Params};
 
 use crate::checkpoint::{self, Part, Snapshot, State};
 use crate::config::{Config, Precision};
+use crate::data::Task;
 use crate::error::{Error, Result};
-use crate::model::{Model, Sizes};
+use crate::model::Model;
 use crate::run_dir::RunDir;
 use crate::schedule::Schedule;
 use crate::tensors::NamedTensor;
+use crate::tokenize::Tokenizer;
 use crate::train::{Trained, Trainer, compute_type};
 
 /// Which weights of a checkpoint.
@@ -197,8 +200,11 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
     };
     let state = checkpoint::load_state(&checkpoint)?;
     let dtype = compute_type(precision, device)?;
-    let sizes = Sizes { vocab: config.model.classes, tokens: 1 };
-    let mut model = Model::new(&config.model, sizes, device, dtype, config.seed)?;
+    let tokenizer = match config.data.task {
+        Task::Class => None,
+        _ => Some(Arc::new(Tokenizer::from_file(dir.tokenizer_path())?)),
+    };
+    let mut model = Model::new(&config.model, config.sizes(), device, dtype, config.seed)?;
     let averaged = match weights {
         Weights::Ema => checkpoint::load_part(&checkpoint, Part::Ema)?,
         Weights::Raw => None,
@@ -210,6 +216,6 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
     };
     set_weights(&mut model.params, Named::new(&checkpoint, tensors))?;
     let schedule = Schedule::new(config.process.schedule, config.process.steps, config.model.classes)?;
-    let trained = Trained { model, schedule, lambda: config.process.lambda, class_names: state.classes };
+    let trained = Trained { model, schedule, lambda: config.process.lambda, class_names: state.classes, tokenizer };
     Ok(Loaded { trained, config, checkpoint, step: state.step, notes })
 }

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::files::write_atomic;
 
 const CONFIG: &str = "config.toml";
+const TOKENIZER: &str = "tokenizer.json";
 const ENV: &str = "env.json";
 const METRICS: &str = "metrics.jsonl";
 const LOCK: &str = ".lock";
@@ -155,6 +156,16 @@ impl RunDir {
     /// The file of settings.
     pub fn config_path(&self) -> PathBuf {
         self.path.join(CONFIG)
+    }
+
+    /// The tokenizer of a model of sequences.
+    pub fn tokenizer_path(&self) -> PathBuf {
+        self.path.join(TOKENIZER)
+    }
+
+    /// Write the tokenizer, so that the folder is all that a model needs.
+    pub fn write_tokenizer(&self, json: &str) -> Result<()> {
+        write_atomic(&self.tokenizer_path(), json.as_bytes())
     }
 
     /// Write the resolved settings.

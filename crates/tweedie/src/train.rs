@@ -1,6 +1,7 @@
-//! The training loop: one for both models.
+//! The training loop: one for all tasks and both models.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -9,14 +10,19 @@ use tweedie_engine::optim::{AdamConfig, AdamW, warmup_cosine};
 use tweedie_engine::{DType, Device, Noise, Tape, Tensor, rng};
 
 use crate::augment::{Mix, Transform};
-use crate::config::{Config, Corrupt, MixedTarget, Precision, SampleConfig};
-use crate::data::{Batch, Dataset, Loader, LoaderConfig, OnCorrupt, Position, Source};
+use crate::config::{Config, MixedTarget, Precision, SampleConfig};
+use crate::data::{Batch, Dataset, Loader, LoaderConfig, Position, SequenceSet, Sequences, Skipped, Source, Task};
 use crate::error::{Error, Result};
-use crate::loss::{ClassTargets, NoiseOf, Rows, mdd_loss, posterior_of_two, tdd_loss};
+use crate::loss::{
+    ClassTargets, NoiseOf, Rows, mask_tokens, mdd_loss, mdd_sequence_loss, posterior_of_two, tdd_sequence_loss,
+    token_weights,
+};
 use crate::metrics::Classification;
-use crate::model::{Drop, Model, Pass, Sizes, load_encoder};
+use crate::model::{Drop, Model, Pass, load_encoder};
 use crate::sample::{Prediction, classify};
 use crate::schedule::Schedule;
+use crate::texts;
+use crate::tokenize::Tokenizer;
 
 /// Streams of the run's noise; see [`tweedie_engine::rng`].
 mod stream {
@@ -33,8 +39,51 @@ pub struct Trained {
     pub schedule: Schedule,
     /// λ of its labels.
     pub lambda: f64,
-    /// Name of each class.
+    /// Name of each class; none for sequences.
     pub class_names: Vec<String>,
+    /// Of sequences: text to tokens and back.
+    pub tokenizer: Option<Arc<Tokenizer>>,
+}
+
+impl Trained {
+    /// The tokenizer, or an error that says that this model is of another kind.
+    pub fn tokenizer(&self) -> Result<&Arc<Tokenizer>> {
+        self.tokenizer.as_ref().ok_or_else(|| Error::Input("this model classifies images; it knows no text".into()))
+    }
+}
+
+/// What a model is trained on.
+pub enum Material {
+    /// Images with classes.
+    Classes(Dataset),
+    /// Captions or text.
+    Sequences {
+        /// Where they lie.
+        set: SequenceSet,
+        /// How they become tokens.
+        tokenizer: Arc<Tokenizer>,
+    },
+}
+
+impl From<Dataset> for Material {
+    fn from(set: Dataset) -> Material {
+        Material::Classes(set)
+    }
+}
+
+/// Training and validation examples.
+enum Splits {
+    Classes { train: Source, val: Source },
+    Sequences { train: Sequences, val: Sequences },
+}
+
+impl Splits {
+    fn train_len(&self) -> usize {
+        match self {
+            Splits::Classes { train, .. } => train.len(),
+            Splits::Sequences { train, .. } => train.len(),
+        }
+    }
 }
 
 /// What a run looks like from outside while it goes on.
@@ -79,6 +128,36 @@ pub enum Event {
         /// Images it looked at.
         images: usize,
     },
+    /// After an evaluation of sequences.
+    EvalText {
+        /// Steps done.
+        step: usize,
+        /// Epochs done.
+        epoch: f64,
+        /// What the score is: `CIDEr-D` of captions, or `bits per token` of text (an upper bound).
+        metric: &'static str,
+        /// Score of the raw weights.
+        score: f64,
+        /// Score of the averaged weights.
+        ema_score: Option<f64>,
+        /// Share of captions that are one of their references, by the better of the two.
+        exact: Option<f64>,
+        /// Best score so far.
+        best: f64,
+        /// Sequences it looked at.
+        examples: usize,
+    },
+    /// Examples that could not be used, when there are more of them than last told.
+    Skipped {
+        /// Steps done.
+        step: usize,
+        /// How many so far.
+        examples: usize,
+        /// Texts cut to the length of a sequence so far, counted each time.
+        cut: u64,
+        /// Where and why, the first few of the new ones.
+        errors: Vec<String>,
+    },
     /// A checkpoint was written.
     Saved {
         /// Steps done.
@@ -97,7 +176,7 @@ pub struct Trainer {
     /// What the user should know about how it was set up, such as what a file of pretrained weights lacked.
     pub notes: Vec<String>,
     opt: AdamW,
-    dataset: Dataset,
+    splits: Splits,
     step: usize,
     batches: usize,
     best: f64,
@@ -118,38 +197,53 @@ pub fn compute_type(precision: Precision, device: &Device) -> Result<DType> {
 }
 
 impl Trainer {
-    /// Make model and optimizer for `dataset` on `device`. The data are looked at before the model is built.
-    pub fn new(config: &Config, dataset: Dataset, device: &Device) -> Result<Trainer> {
+    /// Make model and optimizer for the data on `device`. The data are looked at before the model is built.
+    pub fn new(config: &Config, material: impl Into<Material>, device: &Device) -> Result<Trainer> {
         config.check()?;
         let mut config = config.clone();
-        let train = dataset.train()?;
-        dataset.val()?;
-        let classes = dataset.class_names.len();
+        let (splits, vocab, class_names, tokenizer) = match material.into() {
+            Material::Classes(set) => {
+                // Grey images are repeated over three channels by the transform; the other way round would lose colour.
+                if set.channels > config.model.encoder.channels {
+                    return Err(Error::Input(format!(
+                        "model.encoder.channels = {}, but the images have {}",
+                        config.model.encoder.channels, set.channels
+                    )));
+                }
+                let splits = Splits::Classes { train: set.train()?.clone(), val: set.val()?.clone() };
+                (splits, set.class_names.len(), set.class_names, None)
+            }
+            Material::Sequences { set, tokenizer } => {
+                if (set.task == Task::Caption) != config.model.is_conditional() {
+                    return Err(Error::Input(match set.task {
+                        Task::Caption => "captions need model.condition = \"image\"".into(),
+                        _ => "text alone needs model.condition = \"none\" (as in model.preset = \"text\")".to_string(),
+                    }));
+                }
+                let layout = config.data.sequence_config();
+                let of = |texts: &crate::data::Texts| Sequences::new(texts.clone(), tokenizer.clone(), &layout);
+                let splits = Splits::Sequences { train: of(set.train()?)?, val: of(set.val()?)? };
+                (splits, tokenizer.vocab(), Vec::new(), Some(tokenizer))
+            }
+        };
         match config.model.classes {
-            0 => config.model.classes = classes,
-            n if n < classes => {
-                return Err(Error::Input(format!("model.classes = {n}, but the data have {classes} classes")));
+            0 => config.model.classes = vocab,
+            n if n < vocab => {
+                return Err(Error::Input(format!("model.classes = {n}, but the data have {vocab} classes")));
             }
             _ => {}
         }
-        // Grey images are repeated over three channels by the transform; the other way round would lose colour.
-        if dataset.channels > config.model.encoder.channels {
-            return Err(Error::Input(format!(
-                "model.encoder.channels = {}, but the images have {}",
-                config.model.encoder.channels, dataset.channels
-            )));
-        }
-        let batches = train.len() / config.train.batch;
+        let examples = splits.train_len();
+        let batches = examples / config.train.batch;
         if batches == 0 {
             return Err(Error::Input(format!(
-                "train.batch = {} is more than the {} training images; use a smaller batch",
-                config.train.batch,
-                train.len()
+                "train.batch = {} is more than the {examples} training examples; use a smaller batch",
+                config.train.batch
             )));
         }
         let vocab = config.model.classes;
         let dtype = compute_type(config.train.precision, device)?;
-        let mut model = Model::new(&config.model, Sizes { vocab, tokens: 1 }, device, dtype, config.seed)?;
+        let mut model = Model::new(&config.model, config.sizes(), device, dtype, config.seed)?;
         let notes = match config.model.pretrained.as_str() {
             "" => Vec::new(),
             path => load_encoder(&mut model, Path::new(path))?,
@@ -164,8 +258,7 @@ impl Trainer {
             ..AdamConfig::default()
         };
         let opt = AdamW::new(&model.params, adam)?;
-        let trained =
-            Trained { model, schedule, lambda: config.process.lambda, class_names: dataset.class_names.clone() };
+        let trained = Trained { model, schedule, lambda: config.process.lambda, class_names, tokenizer };
         Ok(Trainer {
             key: Noise::new(device, config.seed, stream::DIFFUSION, 0)?,
             drop_key: Noise::new(device, config.seed, stream::DROP_PATH, 0)?,
@@ -173,7 +266,7 @@ impl Trainer {
             trained,
             notes,
             opt,
-            dataset,
+            splits,
             step: 0,
             batches,
             best: 0.0,
@@ -181,9 +274,20 @@ impl Trainer {
         })
     }
 
-    /// The images that evaluation looks at.
-    pub fn validation(&self) -> Result<Source> {
-        Ok(self.dataset.val()?.clone())
+    /// The images that evaluation looks at; none for sequences.
+    pub fn validation(&self) -> Option<&Source> {
+        match &self.splits {
+            Splits::Classes { val, .. } => Some(val),
+            Splits::Sequences { .. } => None,
+        }
+    }
+
+    /// The sequences that evaluation looks at; none for classes.
+    pub fn validation_texts(&self) -> Option<&Sequences> {
+        match &self.splits {
+            Splits::Classes { .. } => None,
+            Splits::Sequences { val, .. } => Some(val),
+        }
     }
 
     /// Optimizer steps of the whole run.
@@ -244,20 +348,22 @@ impl Trainer {
     pub fn loader(&self) -> Result<Loader> {
         let c = &self.config;
         let e = &c.model.encoder;
-        let transform = Transform::train(&c.augment, e.image, e.channels)?;
+        let transform = || Transform::train(&c.augment, e.image, e.channels);
         let position = Position { epoch: (self.step / self.batches) as u32, batch: (self.step % self.batches) as u32 };
-        let on_corrupt = match c.data.corrupt {
-            Corrupt::Skip => OnCorrupt::Skip,
-            Corrupt::Fail => OnCorrupt::Fail,
-        };
         let config = LoaderConfig {
             threads: c.data.workers,
             start: position,
             epochs: Some(c.train.epochs as u32),
-            on_corrupt,
+            on_corrupt: c.data.corrupt.into(),
             ..LoaderConfig::train(c.train.batch, c.seed)
         };
-        Ok(Loader::new(self.dataset.train()?.clone(), transform, config)?)
+        Ok(match &self.splits {
+            Splits::Classes { train, .. } => Loader::new(train.clone(), transform()?, config)?,
+            Splits::Sequences { train, .. } => {
+                let transform = if c.model.is_conditional() { Some(transform()?) } else { None };
+                Loader::sequences(train.clone(), transform, config)?
+            }
+        })
     }
 
     /// One optimizer step on `batch`; the loss stays on the device.
@@ -266,14 +372,19 @@ impl Trainer {
         let parts = self.config.train.accumulate;
         let device = self.trained.model.device();
         let e = &self.config.model.encoder;
-        let (b, values) = (batch.labels.len(), e.channels * e.image * e.image);
+        let (b, values, k) = (batch.indices.len(), e.channels * e.image * e.image, self.config.train.kfold);
         let per = b / parts;
         let rows = self.rows(batch)?;
         let mut total: Option<Tensor> = None;
         for part in 0..parts {
             let (first, last) = (part * per, (part + 1) * per);
-            let shape = [per, e.channels, e.image, e.image];
-            let images = Tensor::from_f32(&device, &shape, batch.images[first * values..last * values].to_vec())?;
+            let images = match batch.images.is_empty() {
+                true => None,
+                false => {
+                    let shape = [per, e.channels, e.image, e.image];
+                    Some(Tensor::from_f32(&device, &shape, batch.images[first * values..last * values].to_vec())?)
+                }
+            };
             let tape = Tape::new();
             let loss = {
                 let m = &self.trained.model;
@@ -282,28 +393,28 @@ impl Trainer {
                 let drop = (e.drop_path > 0.0).then_some(drop);
                 let recompute = self.config.train.recompute;
                 let p = Pass { tape: &tape, params: &m.params, dtype: m.dtype(), drop, recompute };
-                let loss = match m.is_tdd() {
-                    true => {
-                        let k = self.config.train.kfold;
-                        let slice = |v: &Vec<u32>| v[first * k..last * k].to_vec();
-                        let rows = Rows {
-                            tokens: slice(&rows.tokens),
-                            t: slice(&rows.t),
-                            drop: slice(&rows.drop),
-                            examples: slice(&rows.examples),
-                            targets: rows.targets.as_ref().map(|q| {
-                                let v = m.sizes().vocab;
-                                q[first * k * v..last * k * v].to_vec()
-                            }),
-                        };
-                        let (s, l) = (&self.trained.schedule, self.trained.lambda);
+                let rows = rows.part(first * k..last * k, m.sizes().tokens, m.sizes().vocab);
+                let (c, seed, t) = (&self.config.loss, self.config.seed, &self.trained);
+                let weights = t.tokenizer.as_ref().and_then(|t| token_weights(&rows.tokens, &[t.pad()], c.pad_weight));
+                let (weights, images) = (weights.as_deref(), images.as_ref());
+                match (m.is_tdd(), m.has_denoiser(), images) {
+                    (true, ..) => {
                         let noise = self.at(&self.key)?;
-                        tdd_loss(&p, m, &images, &rows, s, l, &NoiseOf::Drawn(&noise), &self.config.loss)?
+                        let noise = NoiseOf::Drawn(&noise);
+                        tdd_sequence_loss(&p, m, images, &rows, weights, &t.schedule, t.lambda, &noise, c)?
                     }
-                    false => mdd_loss(&p, m, &images, &self.targets(batch, first..last), self.config.loss.smoothing)?,
-                };
-                if parts == 1 { loss } else { elementwise::scale(&tape, &loss, 1.0 / parts as f32)? }
+                    (false, true, _) => {
+                        let steps = t.schedule.steps();
+                        let masked = mask_tokens(&rows, m.sizes().tokens, steps, seed, self.step as u32);
+                        mdd_sequence_loss(&p, m, images, &rows, &masked, weights, steps, c)?
+                    }
+                    (false, false, Some(images)) => {
+                        mdd_loss(&p, m, images, &self.targets(batch, first..last), c.smoothing)?
+                    }
+                    (false, false, None) => return Err(Error::Input("a classifier needs images".into())),
+                }
             };
+            let loss = if parts == 1 { loss } else { elementwise::scale(&tape, &loss, 1.0 / parts as f32)? };
             let value = loss.value().clone();
             tape.backward(&loss, Some(&mut self.trained.model.params))?;
             total = Some(match total {
@@ -326,7 +437,8 @@ impl Trainer {
 
     /// K noisy copies per image: their timesteps, labels and dropped conditions, a pure function of seed and step.
     fn rows(&self, batch: &Batch) -> Result<Rows> {
-        let (b, k) = (batch.labels.len(), self.config.train.kfold);
+        let (b, k) = (batch.indices.len(), self.config.train.kfold);
+        let n = batch.tokens.len() / b.max(1);
         let steps = self.trained.schedule.steps();
         let seed = self.config.seed;
         let words =
@@ -341,12 +453,16 @@ impl Trainer {
                 let u = (offset + (j as f64 + (i as f64 + 0.5) / b as f64) / k as f64).fract();
                 r.t.push(1 + (u * steps as f64) as u32);
                 r.drop.push((rng::uniform_of(w[1]) < self.config.train.condition_drop) as u32);
+                r.examples.push(row);
+                if n > 0 {
+                    r.tokens.extend(&batch.tokens[i * n..(i + 1) * n]);
+                    continue;
+                }
                 // A mixed image has two labels: each copy takes one of them with its weight, so that what is diffused
                 // stays a one-hot vector and the expected loss is that of the soft label.
                 let own = batch.mix.as_ref().is_none_or(|m| rng::uniform_of(w[2]) < m.lambda);
                 let partner = batch.mix.as_ref().map_or(i, |m| m.partner[i] as usize);
                 r.tokens.push(batch.labels[if own { i } else { partner }]);
-                r.examples.push(row);
             }
         }
         if let (Some(mix), MixedTarget::Posterior) = (&batch.mix, self.config.loss.mixed) {
@@ -398,12 +514,13 @@ impl Trainer {
         let total = self.total_steps();
         let mut loader = self.loader()?;
         let (mut since, mut images, mut waited) = (Instant::now(), 0, Duration::ZERO);
+        let mut told = 0;
         while self.step < total {
             let Some(batch) = loader.next() else { break };
             let batch = batch?;
             let lr = self.lr();
             let loss = self.train_step(&batch)?;
-            images += batch.labels.len();
+            images += batch.indices.len();
             loader.recycle(batch);
             let last = self.step == total;
             if self.step.is_multiple_of(self.config.train.log_every.max(1)) || last || self.step == 1 {
@@ -431,6 +548,13 @@ impl Trainer {
             let (due_eval, due_save) =
                 (last || every(self.config.train.eval_every), last || every(self.config.train.checkpoint_every));
             let mut best = false;
+            if epoch_end || due_eval {
+                let skipped = loader.skipped();
+                if skipped.count() > told {
+                    each(&self.skipped(&skipped, told));
+                    told = skipped.count();
+                }
+            }
             if due_eval {
                 best = self.evaluate_now(&mut each)?;
                 since = Instant::now();
@@ -447,22 +571,42 @@ impl Trainer {
         Ok(())
     }
 
+    fn skipped(&self, skipped: &Skipped, told: usize) -> Event {
+        const SHOWN: usize = 5;
+        let errors = skipped.errors.values().skip(told).take(SHOWN).cloned().collect();
+        Event::Skipped { step: self.step, examples: skipped.count(), cut: skipped.cut, errors }
+    }
+
     /// Evaluate raw and averaged weights; true if this is the best so far.
     fn evaluate_now(&mut self, each: &mut impl FnMut(&Event)) -> Result<bool> {
-        let source = self.dataset.val()?.clone();
-        let limit = self.config.train.eval_images;
-        let score = |t: &Trained, c: &Config| evaluate(t, &source, c, &c.sample, limit, |_| {}).map(|m| m.report());
-        let raw = score(&self.trained, &self.config)?;
-        let ema = match self.opt.ema() {
-            Some(_) => Some(self.averaged(score)?),
-            None => None,
-        };
-        let better = ema.as_ref().filter(|e| e.top1 >= raw.top1).unwrap_or(&raw);
-        let (top1, nll) = (better.top1, better.nll);
-        let is_best = top1 > self.best;
-        if is_best {
-            (self.best, self.best_step) = (top1, self.step);
+        match &self.splits {
+            Splits::Classes { val, .. } => self.evaluate_classes(val.clone(), each),
+            Splits::Sequences { val, .. } => self.evaluate_texts(val.clone(), each),
         }
+    }
+
+    /// `f` of the raw weights, and of the averaged ones if there are any.
+    fn both<R>(&mut self, f: impl Fn(&Trained, &Config) -> Result<R>) -> Result<(R, Option<R>)> {
+        let raw = f(&self.trained, &self.config)?;
+        let ema = if self.opt.ema().is_some() { Some(self.averaged(&f)?) } else { None };
+        Ok((raw, ema))
+    }
+
+    /// Note a score, of which more is better; true if it is the best so far.
+    fn note_best(&mut self, score: f64) -> bool {
+        let is_best = self.best_step == 0 || score > self.best;
+        if is_best {
+            (self.best, self.best_step) = (score, self.step);
+        }
+        is_best
+    }
+
+    fn evaluate_classes(&mut self, source: Source, each: &mut impl FnMut(&Event)) -> Result<bool> {
+        let limit = self.config.train.eval_images;
+        let (raw, ema) = self.both(|t, c| evaluate(t, &source, c, &c.sample, limit, |_| {}).map(|m| m.report()))?;
+        let better = ema.as_ref().filter(|e| e.top1 >= raw.top1).unwrap_or(&raw);
+        let nll = better.nll;
+        let is_best = self.note_best(better.top1);
         each(&Event::Eval {
             step: self.step,
             epoch: self.step as f64 / self.batches as f64,
@@ -471,6 +615,38 @@ impl Trainer {
             nll,
             best: self.best,
             images: raw.examples,
+        });
+        Ok(is_best)
+    }
+
+    /// Captions are judged by CIDEr-D of samples, text by the bound on its likelihood.
+    fn evaluate_texts(&mut self, source: Sequences, each: &mut impl FnMut(&Event)) -> Result<bool> {
+        let limit = self.config.train.eval_images;
+        let captions = self.trained.model.is_conditional();
+        // Score, exact matches, sequences.
+        let (raw, ema) = self.both(|t, c| match captions {
+            true => {
+                let m = texts::captions(t, &source, c, &c.sample, limit)?;
+                Ok((m.scores()?.cider_d, Some(m.exact()), m.texts.len()))
+            }
+            false => {
+                let b = texts::bound(t, &source, c, texts::DRAWS, limit)?;
+                Ok((b.per_token().in_bits().mean, None, b.nats.len()))
+            }
+        })?;
+        // Fewer bits are better, but more CIDEr-D.
+        let sign = if captions { 1.0 } else { -1.0 };
+        let better = ema.filter(|e| sign * e.0 >= sign * raw.0).unwrap_or(raw);
+        let is_best = self.note_best(sign * better.0);
+        each(&Event::EvalText {
+            step: self.step,
+            epoch: self.step as f64 / self.batches as f64,
+            metric: if captions { "CIDEr-D" } else { "bits per token" },
+            score: raw.0,
+            ema_score: ema.map(|e| e.0),
+            exact: better.1,
+            best: sign * self.best,
+            examples: better.2,
         });
         Ok(is_best)
     }
@@ -487,12 +663,12 @@ pub fn evaluate(
 ) -> Result<Classification> {
     let e = &config.model.encoder;
     let transform = Transform::eval(&config.augment, e.image, e.channels)?;
-    let on_corrupt = match config.data.corrupt {
-        Corrupt::Skip => OnCorrupt::Skip,
-        Corrupt::Fail => OnCorrupt::Fail,
-    };
     let size = if t.model.device() == Device::Cpu { 64 } else { 512 };
-    let loader_config = LoaderConfig { threads: config.data.workers, on_corrupt, ..LoaderConfig::eval(size) };
+    let loader_config = LoaderConfig {
+        threads: config.data.workers,
+        on_corrupt: config.data.corrupt.into(),
+        ..LoaderConfig::eval(size)
+    };
     let loader = Loader::new(source.clone(), transform, loader_config)?;
     let mut metrics = Classification::new(config.model.classes);
     let (device, mut seen) = (t.model.device(), 0);

@@ -2,8 +2,9 @@
 
 use tweedie::augment::{Address, Transform};
 use tweedie::config::Config;
-use tweedie::data::{Item, Source};
-use tweedie::sample::{argmax, classify, softmax};
+use tweedie::data::{Item, Sequences, Source};
+use tweedie::sample::{Generator, Request, argmax, classify, softmax};
+use tweedie::texts::captions;
 use tweedie::train::Trained;
 use tweedie_engine::Tensor;
 
@@ -45,6 +46,25 @@ pub fn look(t: &Trained, c: &Config, source: &Source) -> Result<Looks> {
     }
     let steps = steps.into_iter().map(|(t, l)| Ok((t, l?))).collect::<Result<_>>()?;
     Ok(Looks { classes: t.class_names.clone(), items, steps })
+}
+
+/// The first captions with what people wrote, or some free texts.
+pub fn texts(t: &Trained, c: &Config, source: &Sequences) -> tweedie::Result<String> {
+    const LINES: usize = 8;
+    if t.model.is_conditional() {
+        let made = captions(t, source, c, &c.sample, LINES)?;
+        let rows = made.indices.iter().zip(&made.texts).zip(&made.references);
+        let line = |((i, text), refs): ((&u32, &String), &Vec<String>)| {
+            format!("{}\n  {text}\n  ({})\n", source.place(*i as usize), refs.join(" | "))
+        };
+        return Ok(rows.map(line).collect());
+    }
+    let tokenizer = t.tokenizer()?;
+    let generator = Generator::new(&t.model, &t.schedule, t.lambda, &c.sample)?;
+    let ids: Vec<u32> = (0..LINES as u32).collect();
+    let made = generator.generate(&Request::new(None, &ids))?;
+    let rows = made.tokens.chunks_exact(t.model.sizes().tokens);
+    Ok(rows.map(|row| format!("{}\n\n", tokenizer.decode_packed(row))).collect())
 }
 
 impl Looks {

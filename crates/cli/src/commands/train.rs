@@ -3,17 +3,20 @@
 use std::cell::RefCell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use tweedie::config::Config;
-use tweedie::data::{self, Dataset, OpenOptions};
+use tweedie::data::{self, Dataset, OpenOptions, Task};
 use tweedie::run_dir::{Environment, Metrics, RunDir};
 use tweedie::tensorboard::EventWriter;
-use tweedie::train::{Event, Trainer};
+use tweedie::tokenize::Tokenizer;
+use tweedie::train::{Event, Material, Trainer};
 use tweedie::{checkpoint, interrupt, run, settings};
 use tweedie_engine::Device;
 
 use super::looks;
+use super::sequence_args::{build_tokenizer, open_sequences};
 use crate::failure::{Failure, Result};
 use crate::{figures, recipe, report};
 
@@ -85,13 +88,14 @@ pub fn run(args: &Args) -> Result<()> {
     };
     // Everything that can be wrong with the input is found before anything is written.
     let choice = report::open_device(&args.device)?;
-    let dataset = open_data(&config)?;
-    describe(&dataset);
+    let material = open_material(&config, dir.as_ref())?;
+    describe(&material);
     let latest = match &dir {
         Some(dir) => Some(checkpoint::latest(&dir.checkpoints())?),
         None => None,
     };
-    let mut trainer = new_trainer(&config, dataset, &choice.device, latest.as_ref().is_some_and(|l| l.path.is_some()))?;
+    let mut trainer =
+        new_trainer(&config, material, &choice.device, latest.as_ref().is_some_and(|l| l.path.is_some()))?;
     trainer.notes.iter().for_each(|n| note(&format!("note: {n}")));
     let dir = match dir {
         Some(dir) => dir,
@@ -111,6 +115,9 @@ pub fn run(args: &Args) -> Result<()> {
             None => note("no checkpoint was written yet: starts from the beginning"),
         }
     }
+    if let Some(tokenizer) = &trainer.trained.tokenizer {
+        dir.write_tokenizer(&tokenizer.to_json())?;
+    }
     // After the checkpoint was found to fit: a --set that does not must not spoil the run.
     dir.write_config(&settings::to_toml(&trainer.config)?)?;
     dir.write_env(&Environment::now(choice.device.to_string(), tweedie_engine::cpu::threads()))?;
@@ -125,17 +132,26 @@ pub fn run(args: &Args) -> Result<()> {
         return Err(Failure::interrupted());
     }
     println!("{}", dir.path().display());
-    note(&format!("best top-1 {:.2} %; next: tweedie eval {}", 100.0 * trainer.best(), dir.path().display()));
+    let run = dir.path().display();
+    note(&match (trainer.validation_texts().is_some(), trainer.config.model.is_conditional()) {
+        (false, _) => format!("best top-1 {:.2} %; next: tweedie eval {run}", 100.0 * trainer.best()),
+        (true, true) => {
+            format!("best CIDEr-D {:.3}; next: tweedie eval {run}, tweedie caption {run} IMAGE", trainer.best())
+        }
+        (true, false) => {
+            format!("best {:.3} bits per token; next: tweedie eval {run}, tweedie generate {run}", -trainer.best())
+        }
+    });
     Ok(())
 }
 
 /// A trainer; where a checkpoint is about to give the weights, the file of pretrained ones is not needed any more.
-fn new_trainer(config: &Config, dataset: Dataset, device: &Device, has_checkpoint: bool) -> Result<Trainer> {
+fn new_trainer(config: &Config, material: Material, device: &Device, has_checkpoint: bool) -> Result<Trainer> {
     let mut start = config.clone();
     if has_checkpoint {
         start.model.pretrained.clear();
     }
-    let mut trainer = Trainer::new(&start, dataset, device)?;
+    let mut trainer = Trainer::new(&start, material, device)?;
     trainer.config.model.pretrained.clone_from(&config.model.pretrained);
     Ok(trainer)
 }
@@ -148,7 +164,41 @@ pub fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-fn describe(d: &Dataset) {
+/// Open what a configuration names: classes, or sequences with their tokenizer (that of `run` if it has one).
+pub fn open_material(config: &Config, run: Option<&RunDir>) -> Result<Material> {
+    if config.data.task == Task::Class {
+        return Ok(open_data(config)?.into());
+    }
+    let set = open_sequences(&config.data, config.seed)?;
+    let stored = run.map(RunDir::tokenizer_path).filter(|p| p.exists());
+    let tokenizer = match stored {
+        Some(path) => Tokenizer::from_file(path)?,
+        None => build_tokenizer(&config.data.tokenizer, &set)?,
+    };
+    Ok(Material::Sequences { set, tokenizer: Arc::new(tokenizer) })
+}
+
+fn describe(m: &Material) {
+    match m {
+        Material::Classes(d) => describe_classes(d),
+        Material::Sequences { set, tokenizer } => {
+            let len = |s: &Option<data::Texts>| s.as_ref().map_or(0, |s| s.len());
+            note(&format!(
+                "data: {} ({}), {} examples for training, {} for validation ({}){}; {} classes of tokens",
+                set.name,
+                set.format,
+                len(&set.train),
+                len(&set.val),
+                set.val_origin,
+                set.test.as_ref().map_or(String::new(), |t| format!(", {} for testing", t.len())),
+                tokenizer.vocab()
+            ));
+            set.notes.iter().chain(tokenizer.notes()).for_each(|n| note(&format!("note: {n}")));
+        }
+    }
+}
+
+fn describe_classes(d: &Dataset) {
     let len = |s: &Option<data::Source>| s.as_ref().map_or(0, |s| s.len());
     note(&format!(
         "data: {} ({}), {} classes, {} images for training, {} for validation ({}){}",
@@ -202,9 +252,14 @@ pub fn train(trainer: &mut Trainer, dir: &RunDir, resumed: bool) -> Result<()> {
 
 /// The first evaluation images with predictions, as samples/step-N.png.
 fn look_at(t: &mut Trainer, samples: &Path) -> Result<()> {
-    let (source, step) = (t.validation()?, t.step());
-    let looks = t.averaged(|model, c| Ok(looks::look(model, c, &source)))??;
-    Ok(figures::save(&looks.tiles()?, samples, &format!("step-{step:08}"))?)
+    let name = format!("step-{:08}", t.step());
+    if let Some(source) = t.validation().cloned() {
+        let looks = t.averaged(|model, c| Ok(looks::look(model, c, &source)))??;
+        return Ok(figures::save(&looks.tiles()?, samples, &name)?);
+    }
+    let Some(source) = t.validation_texts().cloned() else { return Ok(()) };
+    let text = t.averaged(|model, c| looks::texts(model, c, &source))?;
+    Ok(tweedie::files::write_atomic(&samples.join(format!("{name}.txt")), text.as_bytes())?)
 }
 
 struct Log {
@@ -232,7 +287,17 @@ impl Log {
                 all.extend(ema_top1.map(|e| ("eval/top1_ema", e as f32)));
                 self.board.scalars(&all, *step as u64)
             }
-            Event::Saved { .. } => Ok(()),
+            Event::EvalText { step, metric, score, ema_score, exact, .. } => {
+                let (raw, ema) = match *metric {
+                    "CIDEr-D" => ("eval/cider_d", "eval/cider_d_ema"),
+                    _ => ("eval/bits_per_token", "eval/bits_per_token_ema"),
+                };
+                let mut all = vec![(raw, *score as f32)];
+                all.extend(ema_score.map(|e| (ema, e as f32)));
+                all.extend(exact.map(|e| ("eval/exact", e as f32)));
+                self.board.scalars(&all, *step as u64)
+            }
+            Event::Saved { .. } | Event::Skipped { .. } => Ok(()),
         });
         if let Err(e) = written {
             self.failed.get_or_insert(e);
@@ -267,6 +332,18 @@ impl Log {
                     100.0 * top1,
                     100.0 * best
                 ));
+            }
+            Event::EvalText { epoch, metric, score, ema_score, exact, best, examples, .. } => {
+                let ema = ema_score.map_or(String::new(), |e| format!(", averaged weights {e:.3}"));
+                let exact = exact.map_or(String::new(), |e| format!(", exact {:.1} %", 100.0 * e));
+                note(&format!(
+                    "{at:>5} s  epoch {epoch:>6.2}  {metric} {score:.3}{ema}{exact} on {examples} sequences; best {best:.3}"
+                ));
+            }
+            Event::Skipped { examples, cut, errors, .. } => {
+                let cut = if *cut > 0 { format!(", {cut} texts cut") } else { String::new() };
+                note(&format!("{at:>5} s  {examples} examples left out so far{cut}:"));
+                errors.iter().for_each(|e| note(&format!("         {e}")));
             }
             Event::Saved { .. } => {}
         }

@@ -124,7 +124,6 @@ fn noisy_input(batch: usize, n: usize, vocab: usize, d: usize) -> Entry {
     })
 }
 
-/// Weights, gradient, both moments and the average are read, all but the gradient written, and the bf16 shadow on a GPU.
 fn token_scores(s: &Setup, rows: usize, classes: usize) -> Entry {
     entry("token_scores", format!("{rows} of {classes}"), moved(s, rows * classes, 0), move |s| {
         let logits = s.normal(0, &[rows, classes], 1.0)?.cast(s.dtype)?;
@@ -133,6 +132,23 @@ fn token_scores(s: &Setup, rows: usize, classes: usize) -> Entry {
     })
 }
 
+/// Guided and drawn: both rows of a pair are read once, whatever a kernel reads again.
+fn choose(s: &Setup, rows: usize, classes: usize) -> Entry {
+    entry("choose", format!("{rows} pairs of {classes}"), moved(s, 2 * rows * classes, 0), move |s| {
+        let logits = s.normal(0, &[2 * rows, 1, classes], 1.0)?.cast(s.dtype)?;
+        let weight = Tensor::from_f32(&s.device, &[1], vec![2.0])?;
+        let examples = Tensor::from_u32(&s.device, &[rows], (0..rows as u32).collect())?;
+        let noise = Noise::new(&s.device, 0, 0, 0)?;
+        Ok(Box::new(move || {
+            let how = ops::choose::How::Drawn { noise: &noise, examples: &examples };
+            let plain = ops::choose::Choose::argmax(1);
+            let guided = ops::choose::Choose { guidance: Some(&weight), how, ..plain };
+            ops::choose::choose(&logits, &guided).map(|_| ())
+        }))
+    })
+}
+
+/// Weights, gradient, both moments and the average are read, all but the gradient written, and the bf16 shadow on a GPU.
 fn adamw(s: &Setup, n: usize) -> Entry {
     let low = s.dtype == DType::Bf16;
     let bytes = n * (9 * 4 + 4 + if low { 2 } else { 0 }); // the norm reads the gradient once more
@@ -168,6 +184,7 @@ pub fn entries(s: &Setup) -> Vec<Entry> {
             linear_cross_entropy(few(192), d, 8000),
             noisy_input(few(16), 24, 8000, d),
             token_scores(s, few(192), 8000),
+            choose(s, few(96), 8000),
             adamw(s, few(1 << 22)),
         ];
     }
@@ -185,6 +202,7 @@ pub fn entries(s: &Setup) -> Vec<Entry> {
         linear_cross_entropy(few(4096), d, 30522),
         noisy_input(few(128), 32, 30522, d),
         token_scores(s, few(4096), 30522),
+        choose(s, few(2048), 30522),
         adamw(s, few(110 << 20)),
     ]
 }

@@ -211,7 +211,7 @@ impl Preprocess {
             filter,
             scale: if part.flag("do_rescale")? { part.number("rescale_factor", 1.0 / 255.0)? as f32 } else { 1.0 },
             mean: if normalize { part.three("image_mean", [0.48145466, 0.4578275, 0.40821073])? } else { [0.0; 3] },
-            std: if normalize { part.three("image_std", [0.26862954, 0.26130258, 0.27577711])? } else { [1.0; 3] },
+            std: if normalize { part.three("image_std", [0.26862954, 0.261_302_6, 0.275_777_1])? } else { [1.0; 3] },
         })
     }
 }

@@ -105,15 +105,7 @@ pub fn is_letter(c: char) -> bool {
 }
 
 pub fn is_digit(c: char) -> bool {
-    // Decimal digits of the other scripts of the first plane count as well.
-    c.is_ascii_digit()
-        || c > '\x7f'
-            && c <= '\u{ffff}'
-            && c.is_numeric()
-            && !c.is_alphabetic()
-            && !is_sign(c)
-            && c.to_digit(10).is_none()
-            && is_decimal(c)
+    c.is_ascii_digit() || c > '\x7f' && is_decimal(c)
 }
 
 /// Blocks of ten decimal digits outside ASCII.

@@ -1,8 +1,10 @@
 //! Captions into words as the COCO caption evaluation does it: Penn Treebank tokens in lower case, punctuation removed.
 //!
-//! The rules were found from outside, by feeding text to Stanford's tokenizer (CoreNLP 3.4.1, the one inside
-//! `pycocoevalcap`) and looking at what came out; nothing was taken from its source, whose licence is another. At each place
-//! the longest match wins, as in any generated lexer.
+//! The rules were settled by feeding text to Stanford's tokenizer (CoreNLP 3.4.1, the one inside `pycocoevalcap`) and
+//! looking at what came out, since its licence (GPL) is not ours. The code is our own and its grammar was not open while this
+//! was written, but some of what to try was remembered from that grammar, and the lists of abbreviations and sentence starts
+//! are what the program answered to a search over short words and a vocabulary. At each place the longest match wins,
+//! as in any generated lexer.
 
 mod chars;
 mod lists;

@@ -189,10 +189,10 @@ fn compound(s: &[char], at: usize) -> usize {
             end = end.max(initials(s, part)); // `a.m.-p.m.`
         }
         // `x-o'brien`
-        if end >= 2 && is(s, end - 1, |c| matches!(c, 'd' | 'D' | 'o' | 'O' | 'l' | 'L')) && !is_alnum(s[end - 2]) {
-            if is(s, end, is_apostrophe) && run(s, end + 1, is_letter) >= end + 3 {
-                end = run(s, end + 1, is_alnum);
-            }
+        let letter = |c| matches!(c, 'd' | 'D' | 'o' | 'O' | 'l' | 'L');
+        let single = end == part + 1 && is(s, part, letter);
+        if single && is(s, end, is_apostrophe) && run(s, end + 1, is_letter) >= end + 3 {
+            end = run(s, end + 1, is_alnum);
         }
     }
 }

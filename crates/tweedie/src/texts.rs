@@ -1,0 +1,181 @@
+//! Captions and text of a trained model, over whole data sets: samples with their references, and likelihood bounds.
+
+use std::collections::HashSet;
+
+use tweedie_engine::{Device, Tensor};
+
+use crate::augment::Transform;
+use crate::bound::{self, Bounds, Known, MddBound, TddBound};
+use crate::config::{Config, SampleConfig};
+use crate::data::{Batch, Loader, LoaderConfig, Sequences, Skipped};
+use crate::error::Result;
+use crate::metrics::captions::{CaptionScores, score};
+use crate::sample::{Ending, Generator, Request};
+use crate::tokenize::Tokenizer;
+use crate::train::Trained;
+
+/// Times drawn per sequence for a bound during training.
+pub const DRAWS: usize = 4;
+
+/// Generated captions with what people wrote.
+#[derive(Clone, Debug, Default)]
+pub struct Captions {
+    /// Number of each example in its source.
+    pub indices: Vec<u32>,
+    /// What was generated.
+    pub texts: Vec<String>,
+    /// References of each.
+    pub references: Vec<Vec<String>>,
+    /// Whether a reference has the same tokens.
+    pub matches: Vec<bool>,
+    /// Examples that could not be read.
+    pub skipped: Skipped,
+}
+
+impl Captions {
+    /// BLEU, ROUGE-L and CIDEr-D.
+    pub fn scores(&self) -> Result<CaptionScores> {
+        score(&self.references, &self.texts)
+    }
+
+    /// Share of captions whose tokens are those of a reference.
+    pub fn exact(&self) -> f64 {
+        self.matches.iter().filter(|m| **m).count() as f64 / self.matches.len().max(1) as f64
+    }
+}
+
+/// How many sequences are worked on at a time.
+fn batch_size(t: &Trained) -> usize {
+    if t.model.device() == Device::Cpu { 32 } else { 256 }
+}
+
+/// Batches of every example in order, with images if the model is told them.
+fn loader(t: &Trained, source: &Sequences, config: &Config, batch: usize) -> Result<Loader> {
+    let e = &config.model.encoder;
+    let transform = match t.model.is_conditional() {
+        true => Some(Transform::eval(&config.augment, e.image, e.channels)?),
+        false => None,
+    };
+    let config = LoaderConfig {
+        threads: config.data.workers,
+        on_corrupt: config.data.corrupt.into(),
+        ..LoaderConfig::eval(batch)
+    };
+    Ok(Loader::sequences(source.clone(), transform, config)?)
+}
+
+/// The images of a batch on the model's device.
+fn images(t: &Trained, config: &Config, batch: &Batch) -> Result<Option<Tensor>> {
+    if batch.images.is_empty() {
+        return Ok(None);
+    }
+    let e = &config.model.encoder;
+    let shape = [batch.indices.len(), e.channels, e.image, e.image];
+    Ok(Some(Tensor::from_f32(&t.model.device(), &shape, batch.images.clone())?))
+}
+
+/// Where this tokenizer's texts end, at a length of the model's choice.
+pub fn free_ending(tokenizer: &Tokenizer) -> Ending {
+    Ending { eos: tokenizer.eos(), pad: tokenizer.pad(), length: None, min_length: 1 }
+}
+
+/// A caption for every image of `source` (at most `limit`, 0: all).
+pub fn captions(
+    t: &Trained,
+    source: &Sequences,
+    config: &Config,
+    sample: &SampleConfig,
+    limit: usize,
+) -> Result<Captions> {
+    let tokenizer = t.tokenizer()?;
+    let generator = Generator::new(&t.model, &t.schedule, t.lambda, sample)?;
+    let (n, mut all) = (t.model.sizes().tokens, Captions::default());
+    let mut loader = loader(t, source, config, batch_size(t))?;
+    for batch in loader.by_ref() {
+        let batch = batch?;
+        let images = images(t, config, &batch)?;
+        let ending = Some(free_ending(tokenizer));
+        let made = generator.generate(&Request { ending, ..Request::new(images.as_ref(), &batch.indices) })?;
+        for (i, tokens) in batch.indices.iter().zip(made.tokens.chunks_exact(n)) {
+            let references = source.references(*i as usize)?;
+            let text = tokenizer.decode(tokens);
+            let ids = tokenizer.encode(&text);
+            let same: HashSet<Vec<u32>> = references.iter().map(|r| tokenizer.encode(r)).collect();
+            all.matches.push(same.contains(&ids));
+            all.indices.push(*i);
+            all.texts.push(text);
+            all.references.push(references);
+        }
+        if limit > 0 && all.texts.len() >= limit {
+            break;
+        }
+    }
+    all.skipped = loader.skipped();
+    Ok(all)
+}
+
+/// Bounds on −ln p of every sequence of `source` (at most `limit`, 0: all), each from `draws` times. What follows the end of
+/// a text does not count.
+pub fn bound(t: &Trained, source: &Sequences, config: &Config, draws: usize, limit: usize) -> Result<Bounds> {
+    let tokenizer = t.tokenizer()?;
+    let (mut all, device) = (Bounds::default(), t.model.device());
+    for batch in loader(t, source, config, batch_size(t))? {
+        let batch = batch?;
+        let images = images(t, config, &batch)?;
+        all.extend(bound_of(t, &device, images.as_ref(), &batch.tokens, &batch.indices, tokenizer, draws)?);
+        if limit > 0 && all.nats.len() >= limit {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// Bounds of tokens \[B·N\], one image each if the model is told them.
+pub fn bound_of(
+    t: &Trained,
+    device: &Device,
+    images: Option<&Tensor>,
+    tokens: &[u32],
+    examples: &[u32],
+    tokenizer: &Tokenizer,
+    draws: usize,
+) -> Result<Bounds> {
+    let sizes = t.model.sizes();
+    let weights = counted(tokens, sizes.tokens, tokenizer);
+    let known = Known { tokens, n: sizes.tokens, vocab: sizes.vocab, examples, weights: weights.as_deref() };
+    let network = bound::Conditioned::new(&t.model, images)?;
+    let seed = 0;
+    match t.model.is_tdd() {
+        true => TddBound::new(&t.schedule, t.lambda, sizes.vocab, draws, seed)?.of(&network, device, &known),
+        false => MddBound { steps: t.schedule.steps(), draws, seed }.of(&network, device, &known),
+    }
+}
+
+/// 1 for tokens up to the end of each text, 0 behind it; none if all count.
+fn counted(tokens: &[u32], n: usize, tokenizer: &Tokenizer) -> Option<Vec<f32>> {
+    let (pad, eos) = (tokenizer.pad(), tokenizer.eos());
+    let mut weights = vec![1.0; tokens.len()];
+    for (row, weights) in tokens.chunks_exact(n).zip(weights.chunks_exact_mut(n)) {
+        // Padding at the end of the row; where one token is both, the first of them is the end.
+        let text = row.iter().rposition(|t| *t != pad).map_or(0, |i| i + 1);
+        let counts = if pad == eos { text + 1 } else { text };
+        weights.iter_mut().skip(counts).for_each(|w| *w = 0.0);
+    }
+    weights.contains(&0.0).then_some(weights)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokenize::Kind;
+
+    #[test]
+    fn padding_behind_the_end_does_not_count() {
+        let t = Tokenizer::train(Kind::Word, 100, ["a red circle"]).unwrap();
+        let (p, e) = (t.pad(), t.eos());
+        let (a, b) = (t.encode("red")[0], t.encode("circle")[0]);
+        let row = [a, b, e, p, p, a, b, a, b, e];
+        assert_eq!(counted(&row, 5, &t), Some(vec![1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]));
+        assert_eq!(counted(&row[5..], 5, &t), None);
+    }
+}
