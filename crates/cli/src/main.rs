@@ -11,7 +11,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, score, selftest, tokenizer, train,
+    bench_data, bench_model, bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, score,
+    selftest, tokenizer, trace, train,
 };
 use failure::{Failure, Result};
 
@@ -36,6 +37,8 @@ enum Command {
     Eval(eval::Args),
     /// Say what is on images
     Classify(classify::Args),
+    /// Watch a prediction come about, step by step
+    Trace(trace::Args),
     /// Score captions: BLEU, ROUGE-L, CIDEr-D, diversity, CLIPScore
     Score(score::Args),
     /// Look at data
@@ -75,6 +78,12 @@ enum Settings {
 
 #[derive(Subcommand)]
 enum Bench {
+    /// Time training steps of a model on made-up data, beside their products alone
+    Train(bench_model::TrainArgs),
+    /// Time sampling with a model on made-up data
+    Sample(bench_model::SampleArgs),
+    /// Time reading, decoding and augmenting of a data set
+    Data(bench_data::Args),
     /// Time single ops beside the device's own ceilings, measured in the same run
     Ops(bench_ops::Args),
 }
@@ -88,6 +97,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Classify(args) => classify::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Data(Data::Inspect(args)) => data_inspect::run(&args),
         Command::Tokenizer(command) => tokenizer::run(&command),
@@ -99,6 +109,9 @@ fn run(cli: Cli) -> Result<()> {
         }
         Command::Devices(args) => devices::run(&args),
         Command::Selftest(args) => selftest::run(&args),
+        Command::Bench(Bench::Train(args)) => bench_model::train(&args),
+        Command::Bench(Bench::Sample(args)) => bench_model::sample(&args),
+        Command::Bench(Bench::Data(args)) => bench_data::run(&args),
         Command::Bench(Bench::Ops(args)) => bench_ops::run(&args),
     }
 }

@@ -368,6 +368,11 @@ impl Trainer {
 
     /// One optimizer step on `batch`; the loss stays on the device.
     pub fn train_step(&mut self, batch: &Batch) -> Result<Tensor> {
+        self.step_on(batch, None)
+    }
+
+    /// As [`Trainer::train_step`], with the images of the batch on the device already (not with `train.accumulate`).
+    pub fn step_on(&mut self, batch: &Batch, uploaded: Option<&Tensor>) -> Result<Tensor> {
         let lr = self.lr();
         let parts = self.config.train.accumulate;
         let device = self.trained.model.device();
@@ -378,9 +383,10 @@ impl Trainer {
         let mut total: Option<Tensor> = None;
         for part in 0..parts {
             let (first, last) = (part * per, (part + 1) * per);
-            let images = match batch.images.is_empty() {
-                true => None,
-                false => {
+            let images = match (uploaded, batch.images.is_empty()) {
+                (Some(images), _) if parts == 1 => Some(images.clone()),
+                (_, true) => None,
+                (_, false) => {
                     let shape = [per, e.channels, e.image, e.image];
                     Some(Tensor::from_f32(&device, &shape, batch.images[first * values..last * values].to_vec())?)
                 }

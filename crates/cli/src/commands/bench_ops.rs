@@ -10,10 +10,10 @@ use tweedie_engine::Device;
 
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Progress, Table};
-use calls::Setup;
+pub use calls::{Setup, TapeOp};
 use ceilings::Ceilings;
 use ops_list::Entry;
-use timing::Timer;
+pub use timing::{Timer, median};
 
 #[derive(clap::Args)]
 pub struct Args {

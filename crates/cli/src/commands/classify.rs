@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use tweedie::augment::{Address, Transform};
 use tweedie::config::{Precision, SampleConfig};
-use tweedie::data::Image;
+use tweedie::data::{Image, Task};
 use tweedie::run::{self, Weights};
 use tweedie::sample::{classify, softmax};
 use tweedie_engine::Tensor;
@@ -55,6 +55,10 @@ pub fn run(args: &Args) -> Result<()> {
     let choice = report::open_device(&args.device)?;
     let loaded = run::load(&args.run, Weights::Ema, &choice.device, Precision::Auto)?;
     loaded.notes.iter().for_each(|n| note(n));
+    if loaded.config.data.task != Task::Class {
+        return Err(Failure::input(format!("{}: this model writes text, it does not classify", args.run.display()))
+            .hint(format!("tweedie caption {} IMAGE", args.run.display())));
+    }
     let e = &loaded.config.model.encoder;
     let transform = Transform::eval(&loaded.config.augment, e.image, e.channels)?;
     let mut base = loaded.config.sample.clone();

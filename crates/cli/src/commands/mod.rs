@@ -1,5 +1,7 @@
 //! One file per command.
 
+pub mod bench_data;
+pub mod bench_model;
 pub mod bench_ops;
 pub mod classify;
 pub mod config_show;
@@ -13,4 +15,5 @@ pub mod score;
 pub mod selftest;
 pub mod sequence_args;
 pub mod tokenizer;
+pub mod trace;
 pub mod train;

@@ -43,6 +43,7 @@ pub use heatmap::HeatmapSpec;
 pub use lines::{LinesSpec, Series};
 pub use reliability::{Bin, ReliabilitySpec};
 pub use scene::{Drawing, Picture};
+pub use svg::picture_uri;
 pub use tiles::{Tile, TilesSpec};
 
 /// What a saved PNG has: 300 dots per inch.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::font;
 use super::palette::Colour;
 use super::png;
-use super::scene::{Drawing, Paint, Segment, Shape, Text};
+use super::scene::{Drawing, Paint, Picture, Segment, Shape, Text};
 
 impl Drawing {
     /// The drawing as an `<svg>` element, which shrinks to the width of a page.
@@ -34,12 +34,12 @@ impl Drawing {
                     let _ = writeln!(
                         s,
                         "<image x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" preserveAspectRatio=\"none\" \
-                         style=\"image-rendering:pixelated\" href=\"data:image/png;base64,{}\"/>",
+                         style=\"image-rendering:pixelated\" href=\"{}\"/>",
                         Number(r.x),
                         Number(r.y),
                         Number(r.w),
                         Number(r.h),
-                        base64(&png::encode_picture(picture))
+                        picture_uri(picture)
                     );
                 }
             }
@@ -138,6 +138,11 @@ fn escape(text: &str) -> String {
         }
     }
     out
+}
+
+/// `picture` as a `data:` address, for pages without anything outside them.
+pub fn picture_uri(picture: &Picture) -> String {
+    format!("data:image/png;base64,{}", base64(&png::encode_picture(picture)))
 }
 
 fn base64(bytes: &[u8]) -> String {

@@ -41,7 +41,8 @@ impl Timer {
     }
 }
 
-fn median(mut v: Vec<f64>) -> f64 {
+/// The middle of `v`.
+pub fn median(mut v: Vec<f64>) -> f64 {
     v.sort_by(f64::total_cmp);
     let n = v.len();
     (v[(n - 1) / 2] + v[n / 2]) / 2.0

@@ -1,0 +1,65 @@
+//! A trace in the terminal: on a screen tokens settle in place, elsewhere a line per step.
+
+use std::io::{IsTerminal, Write, stdout};
+use std::time::Duration;
+
+use super::{Step, Trace};
+use crate::failure::Result;
+use crate::report;
+
+/// Time between two steps on a screen.
+const PAUSE: Duration = Duration::from_millis(150);
+
+/// Bold where the model is sure, faint where it is not.
+fn styled(text: &str, p: f64, colour: bool) -> String {
+    let code = match p {
+        _ if !colour => return text.to_string(),
+        p if p > 0.9 => "1",
+        p if p > 0.5 => "0",
+        _ => "2",
+    };
+    format!("\x1b[{code}m{text}\x1b[0m")
+}
+
+fn line(s: &Step, one: bool, colour: bool) -> String {
+    let word = |t: &super::Token| t.text.clone().unwrap_or_else(|| "·".into());
+    if one {
+        // A class: its rivals fit on the line.
+        let rivals = s.tokens[0].top.iter().map(|(name, p)| format!("{name} {:.0} %", 100.0 * p));
+        return styled(&rivals.collect::<Vec<_>>().join("  "), s.tokens[0].p, colour);
+    }
+    // Characters stand next to each other, words apart.
+    let chars = s.tokens.iter().all(|t| t.text.as_ref().is_none_or(|t| t.chars().count() == 1 || t.starts_with('<')));
+    let words: Vec<String> = s.tokens.iter().map(|t| styled(&word(t), t.p, colour)).collect();
+    words.join(if chars { "" } else { " " })
+}
+
+/// Lines that `text` takes on a screen.
+fn height(text: &str) -> usize {
+    let width = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok()).unwrap_or(80);
+    text.chars().count() / std::cmp::max(1, width) + 1
+}
+
+pub fn show(trace: &Trace) -> Result<()> {
+    let one = trace.steps.first().is_some_and(|s| s.tokens.len() == 1);
+    let live = stdout().is_terminal() && !one;
+    let colour = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    if live {
+        // Room for the tallest step, then back up: from here on each step is drawn over the last.
+        let room = trace.steps.iter().map(|s| height(&line(s, one, false)) + 2).max().unwrap_or(1);
+        report::print(&format!("{}\x1b[{room}A\x1b[s", "\n".repeat(room)))?;
+    }
+    for (i, s) in trace.steps.iter().enumerate() {
+        let entropy = s.tokens.iter().map(|t| t.entropy).sum::<f64>() / s.tokens.len().max(1) as f64;
+        let head = format!("step {:>3}  t {:>4}  ᾱ {:.3}  entropy {entropy:.2} nats", i + 1, s.t, s.alpha_bar);
+        let text = line(s, one, colour);
+        if live {
+            report::print(&format!("\x1b[u\x1b[J{head}\n{text}\n"))?;
+            let _ = stdout().flush();
+            std::thread::sleep(PAUSE);
+        } else {
+            report::print(&format!("{head}  {text}\n"))?;
+        }
+    }
+    report::print(&format!("\n{}\n", trace.result))
+}
