@@ -29,7 +29,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Train TDD and its masked twin on embedded digits, compare them and draw the figures
+    /// Train TDD and its masked twin on embedded digits or scenes, compare them and draw the figures
     Quickstart(quickstart::Args),
     /// Train a model by a recipe
     Train(train::Args),

@@ -6,8 +6,9 @@ use tweedie::settings::{self, Layers, Origin};
 use crate::failure::{Failure, Result};
 
 /// Recipes inside the program: name, text, one line about it.
-pub const RECIPES: [(&str, &str, &str); 4] = [
+pub const RECIPES: [(&str, &str, &str); 5] = [
     ("digits", include_str!("../../../configs/digits.toml"), "embedded 8×8 digits, a minute on a CPU"),
+    ("shapes", include_str!("../../../configs/shapes.toml"), "captions of embedded scenes, minutes on a CPU"),
     ("cifar10", include_str!("../../../configs/cifar10.toml"), "CIFAR-10 from scratch, one GPU"),
     ("imagenette", include_str!("../../../configs/imagenette.toml"), "ten ImageNet classes at 96×96, one GPU"),
     ("imagenet-vit-b16", include_str!("../../../configs/imagenet-vit-b16.toml"), "the paper's run on ImageNet"),

@@ -13,7 +13,7 @@ use crate::report::{self, Align, Table};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Folder or file, or embedded:digits
+    /// Folder or file, or embedded:digits, embedded:shapes
     path: String,
     /// A file with one class name per line
     #[arg(long, value_name = "FILE")]

@@ -10,6 +10,7 @@ pub mod devices;
 pub mod eval;
 pub mod looks;
 pub mod quickstart;
+pub mod quickstart_caption;
 pub mod score;
 pub mod selftest;
 pub mod sequence_args;

@@ -1,4 +1,5 @@
-//! `tweedie quickstart`: the whole story on embedded digits, in about two minutes on a CPU.
+//! `tweedie quickstart`: the whole story on embedded data, in minutes on a CPU. Here that of digits; the one of captions is
+//! `quickstart_caption.rs`.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -12,14 +13,19 @@ use tweedie::train::{Trainer, evaluate};
 use tweedie_engine::Device;
 
 use super::looks;
-use super::train::{note, open_data, train};
+use super::train::{note, open_data, open_material, train};
 use crate::failure::{Failure, Result};
-use crate::figures::{self, Axis, BarSeries, BarsSpec, Bin, ConfusionSpec, Figure, LinesSpec, ReliabilitySpec, Series};
+use crate::figures::{
+    self, Axis, BarSeries, BarsSpec, Bin, ConfusionSpec, Drawing, Figure, LinesSpec, ReliabilitySpec, Series,
+};
 use crate::recipe;
 use crate::report::{self, Align, Table};
 
 #[derive(clap::Args)]
 pub struct Args {
+    /// What is learnt: classes of digits (class) or captions of drawn scenes (caption)
+    #[arg(long, default_value = "class", value_parser = ["class", "caption"])]
+    task: String,
     /// Folder for both runs and the figures (default: runs/quickstart-N)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -34,20 +40,24 @@ pub struct Args {
 const STEPS: [usize; 6] = [1, 2, 5, 10, 20, 50];
 
 /// One of the two trainings.
-struct Finished {
-    name: &'static str,
-    /// Epochs and top-1 of the averaged weights.
-    curve: (Vec<f64>, Vec<f64>),
+pub struct Finished {
+    pub name: &'static str,
+    /// Epochs and what was right on the validation split, in percent: top-1 of the averaged weights, or whole captions.
+    pub curve: (Vec<f64>, Vec<f64>),
     /// Steps and training loss.
-    loss: (Vec<f64>, Vec<f64>),
-    seconds: f64,
-    trainer: Trainer,
+    pub loss: (Vec<f64>, Vec<f64>),
+    pub seconds: f64,
+    pub trainer: Trainer,
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let started = Instant::now();
     let out = args.out.clone().unwrap_or_else(|| super::train::free_folder("quickstart"));
     let choice = report::open_device(&args.device)?;
+    if args.task == "caption" {
+        let text = super::quickstart_caption::run(&args.sets, &out, &choice.device)?;
+        return report::print(&format!("{text}\ntook {}\n", report::duration(started.elapsed().as_secs_f64())));
+    }
     let (config, _) = recipe::resolve("digits", &args.sets, &[])?;
     let mut both = Vec::new();
     for (name, method) in [("TDD", Method::Tdd), ("MDD", Method::Mdd)] {
@@ -83,11 +93,14 @@ pub fn run(args: &Args) -> Result<()> {
     ))
 }
 
-fn fit(name: &'static str, config: &Config, path: &Path, device: &Device) -> Result<Finished> {
+pub fn fit(name: &'static str, config: &Config, path: &Path, device: &Device) -> Result<Finished> {
     let started = Instant::now();
     let dir = RunDir::create(path)?;
-    let mut trainer = Trainer::new(config, open_data(config)?, device)?;
+    let mut trainer = Trainer::new(config, open_material(config, None)?, device)?;
     trainer.notes.iter().for_each(|n| note(&format!("note: {n}")));
+    if let Some(tokenizer) = &trainer.trained.tokenizer {
+        dir.write_tokenizer(&tokenizer.to_json())?;
+    }
     dir.write_config(&settings::to_toml(&trainer.config)?)?;
     dir.write_env(&Environment::now(device.to_string(), tweedie_engine::cpu::threads()))?;
     train(&mut trainer, &dir, false)?;
@@ -100,14 +113,29 @@ fn fit(name: &'static str, config: &Config, path: &Path, device: &Device) -> Res
             loss.0.push(step);
             loss.1.push(l);
         }
-        if let (Some("eval"), Some(epoch), Some(top1)) =
-            (m["event"].as_str(), m["epoch"].as_f64(), m["ema_top1"].as_f64())
-        {
+        let right = match m["event"].as_str() {
+            Some("eval") => m["ema_top1"].as_f64(),
+            Some("eval-text") => m["exact"].as_f64(),
+            _ => None,
+        };
+        if let (Some(epoch), Some(right)) = (m["epoch"].as_f64(), right) {
             curve.0.push(epoch);
-            curve.1.push(100.0 * top1);
+            curve.1.push(100.0 * right);
         }
     }
     Ok(Finished { name, curve, loss, seconds: started.elapsed().as_secs_f64(), trainer })
+}
+
+/// The training loss of both.
+pub fn loss_figure(tdd: &Finished, mdd: &Finished, of_what: &str) -> Result<Drawing> {
+    let loss = |f: &Finished| Series::new(f.name, f.loss.0.clone(), f.loss.1.clone()).averaged(30);
+    Ok(Figure::lines(&LinesSpec {
+        title: format!("Training loss: {of_what}"),
+        x: Axis::linear("step"),
+        y: Axis::linear("cross-entropy (nats)"),
+        series: vec![loss(tdd), loss(mdd)],
+        ..LinesSpec::default()
+    })?)
 }
 
 /// Evaluate both on the test split, draw everything, and say it in a table.
@@ -131,14 +159,7 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
         ..LinesSpec::default()
     })?;
     figures::save(&draw, figures, "curves")?;
-    let loss = |f: &Finished| Series::new(f.name, f.loss.0.clone(), f.loss.1.clone()).averaged(30);
-    let draw = Figure::lines(&LinesSpec {
-        title: "Training loss: of the noisy labels (TDD), of the masked label (MDD)".into(),
-        x: Axis::linear("step"),
-        y: Axis::linear("cross-entropy (nats)"),
-        series: vec![loss(tdd), loss(mdd)],
-        ..LinesSpec::default()
-    })?;
+    let draw = loss_figure(tdd, mdd, "of the noisy labels (TDD), of the masked label (MDD)")?;
     figures::save(&draw, figures, "loss")?;
     let bar = |m: &Classification| {
         let (p, n) = (m.report().top1, m.report().examples as f64);

@@ -22,10 +22,10 @@ use crate::{figures, recipe, report};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Recipe: digits, cifar10, imagenette, imagenet-vit-b16, or a TOML file
+    /// Recipe: digits, shapes, cifar10, imagenette, imagenet-vit-b16, or a TOML file
     #[arg(required_unless_present = "resume")]
     recipe: Option<String>,
-    /// Data: a folder or file (image folders, CIFAR, MNIST, Parquet, WebDataset), or embedded:digits
+    /// Data: a folder or file (image folders, CIFAR, MNIST, Parquet, WebDataset), or embedded:digits, embedded:shapes
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
     /// Change a setting, e.g. --set train.epochs=50 (repeatable)

@@ -204,7 +204,13 @@ fn tiles() -> TilesSpec {
         };
         Tile { picture: Picture { width: side, height: side, channels, pixels }, caption, right: Some(right) }
     };
-    TilesSpec { title: "Samples with predictions".into(), columns: 6, tiles: (0..12).map(tile).collect(), width: None }
+    TilesSpec {
+        title: "Samples with predictions".into(),
+        columns: 6,
+        lines: 0,
+        tiles: (0..12).map(tile).collect(),
+        width: None,
+    }
 }
 
 /// Every kind, with a file name.

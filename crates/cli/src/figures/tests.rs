@@ -206,7 +206,7 @@ fn long_captions_stay_under_their_images() {
     let tile = |right| Tile { picture: picture.clone(), caption: "a caption of many many words".repeat(3), right };
     let tiles = vec![tile(None), tile(Some(true)), tile(Some(false)), tile(None), tile(None)];
     for columns in [0, 1, 2, 3, 9] {
-        let spec = TilesSpec { title: "t".into(), columns, tiles: tiles.clone(), width: None };
+        let spec = TilesSpec { title: "t".into(), columns, lines: 0, tiles: tiles.clone(), width: None };
         let d = Figure::tiles(&spec).unwrap();
         check_layout("tiles", &d);
         check_forms("tiles", &d);

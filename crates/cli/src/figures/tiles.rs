@@ -12,6 +12,8 @@ pub struct TilesSpec {
     pub title: String,
     /// Images in a row; 0 chooses.
     pub columns: usize,
+    /// Lines of a caption; 0 for two.
+    pub lines: usize,
     pub tiles: Vec<Tile>,
     /// In points; otherwise 360.
     pub width: Option<f64>,
@@ -21,7 +23,6 @@ pub struct TilesSpec {
 #[derive(Clone, Debug, Default)]
 pub struct Tile {
     pub picture: Picture,
-    /// Up to two lines.
     pub caption: String,
     /// Right: a solid green border and ✓. Wrong: a dashed red border and ✗.
     pub right: Option<bool>,
@@ -48,7 +49,7 @@ pub fn draw(spec: &TilesSpec) -> Result<Drawing> {
         return Err(data_error(figure, format!("{columns} images do not fit in {width} points")));
     }
     let side = side.min(120.0);
-    let captions: Vec<Vec<String>> = spec.tiles.iter().map(|t| caption(t, side)).collect();
+    let captions: Vec<Vec<String>> = spec.tiles.iter().map(|t| caption(t, side, spec.lines)).collect();
     let title = title_lines(figure, width);
     let mut y = title_height(&title) + 2.0;
     let rows: Vec<(f64, f64)> = captions
@@ -76,13 +77,13 @@ pub fn draw(spec: &TilesSpec) -> Result<Drawing> {
     Ok(d)
 }
 
-fn caption(tile: &Tile, side: f64) -> Vec<String> {
+fn caption(tile: &Tile, side: f64, lines: usize) -> Vec<String> {
     let mark = match tile.right {
         Some(true) => "✓ ",
         Some(false) => "✗ ",
         None => "",
     };
-    font::wrap(&format!("{mark}{}", tile.caption), SMALL, side + BETWEEN - 3.0, 2)
+    font::wrap(&format!("{mark}{}", tile.caption), SMALL, side + BETWEEN - 3.0, if lines == 0 { 2 } else { lines })
 }
 
 fn draw_tile(d: &mut Drawing, tile: &Tile, cell: Rect) {

@@ -14,7 +14,10 @@ const TEST_EVERY: usize = 5;
 /// An embedded data set by the part of its path after `embedded:`.
 pub fn open(name: &str) -> Result<Found> {
     if name != "digits" {
-        return Err(DataError::Setting(format!("there is no embedded data set '{name}'; there is embedded:digits")));
+        let captions = if name == "shapes" { " (embedded:shapes has captions: data.task = \"caption\")" } else { "" };
+        return Err(DataError::Setting(format!(
+            "there are no embedded classes '{name}'; there is embedded:digits{captions}"
+        )));
     }
     let (mut train, mut test) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
     for (i, record) in DIGITS.chunks_exact(65).enumerate() {

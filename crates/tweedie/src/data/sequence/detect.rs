@@ -22,6 +22,8 @@ pub enum SequenceFormat {
     Text,
     /// One JSON object per line.
     JsonLines,
+    /// Inside the program.
+    Embedded,
 }
 
 impl std::fmt::Display for SequenceFormat {
@@ -33,6 +35,7 @@ impl std::fmt::Display for SequenceFormat {
             SequenceFormat::WebDataset => "WebDataset tar",
             SequenceFormat::Text => "text",
             SequenceFormat::JsonLines => "JSON lines",
+            SequenceFormat::Embedded => "embedded",
         })
     }
 }
@@ -41,7 +44,9 @@ impl SequenceFormat {
     /// What the format alone says about the task.
     pub(crate) fn usual_task(self) -> Option<Task> {
         match self {
-            SequenceFormat::Coco | SequenceFormat::Karpathy | SequenceFormat::WebDataset => Some(Task::Caption),
+            SequenceFormat::Coco | SequenceFormat::Karpathy | SequenceFormat::WebDataset | SequenceFormat::Embedded => {
+                Some(Task::Caption)
+            }
             SequenceFormat::Text | SequenceFormat::JsonLines => Some(Task::Text),
             SequenceFormat::Parquet => None,
         }
@@ -86,6 +91,7 @@ pub(crate) fn files(path: &Path, format: SequenceFormat) -> Result<Vec<PathBuf>>
         SequenceFormat::WebDataset => |n| n.ends_with(".tar"),
         SequenceFormat::Text => is_text,
         SequenceFormat::JsonLines => is_json_lines,
+        SequenceFormat::Embedded => |_| false,
     };
     // Annotations lie at most in a folder of their own; do not walk into a hundred thousand images.
     let depth = if matches!(format, SequenceFormat::Coco | SequenceFormat::Karpathy) { 1 } else { 3 };
@@ -109,9 +115,17 @@ fn walk(path: &Path, depth: usize, is: &dyn Fn(&str) -> bool, out: &mut Vec<Path
     Ok(())
 }
 
+/// The name of data that are inside the program.
+pub(crate) fn embedded(path: &Path) -> Option<&str> {
+    path.to_str()?.strip_prefix("embedded:")
+}
+
 /// The layout at `path` and the folder or file to read it from.
 pub(crate) fn detect(path: &Path) -> Result<(SequenceFormat, PathBuf)> {
     use SequenceFormat::*;
+    if embedded(path).is_some() {
+        return Ok((Embedded, path.into()));
+    }
     let meta = std::fs::metadata(path).map_err(DataError::io(path))?;
     if meta.is_file() {
         let name = file_name(path);
@@ -140,8 +154,10 @@ pub(crate) fn detect(path: &Path) -> Result<(SequenceFormat, PathBuf)> {
 /// What the data at `path` are for, as far as looking tells: classes wherever there are labels.
 pub fn guess_task(path: impl AsRef<Path>) -> Result<Task> {
     let path = path.as_ref();
-    if path.to_str().is_some_and(|p| p.starts_with("embedded:")) {
-        return Ok(Task::Class);
+    match embedded(path) {
+        Some("shapes") => return Ok(Task::Caption),
+        Some(_) => return Ok(Task::Class),
+        None => {}
     }
     std::fs::metadata(path).map_err(DataError::io(path))?;
     // CIFAR and MNIST bring text files about their classes.
@@ -150,7 +166,7 @@ pub fn guess_task(path: impl AsRef<Path>) -> Result<Task> {
     }
     let Ok((format, root)) = detect(path) else { return Ok(Task::Class) };
     Ok(match format {
-        SequenceFormat::Coco | SequenceFormat::Karpathy => Task::Caption,
+        SequenceFormat::Coco | SequenceFormat::Karpathy | SequenceFormat::Embedded => Task::Caption,
         SequenceFormat::Parquet => match files(&root, format)?.first() {
             Some(file) => parquet::guess(file)?,
             None => Task::Class,

@@ -8,6 +8,7 @@ mod json;
 mod lines;
 mod packed;
 mod parquet;
+mod shapes;
 mod tar;
 mod text_file;
 
@@ -200,6 +201,7 @@ pub fn open_sequences(path: impl AsRef<Path>, options: &SequenceOptions) -> Resu
         SequenceFormat::Parquet => parquet::open(&root, task, options)?,
         SequenceFormat::WebDataset if task == Task::Caption => tar::open(&root, options)?,
         SequenceFormat::Text | SequenceFormat::JsonLines if task == Task::Text => lines::open(&root, format, options)?,
+        SequenceFormat::Embedded if task == Task::Caption => shapes::open(detect::embedded(path).unwrap_or_default())?,
         _ => {
             let what = if task == Task::Text { "text alone" } else { "images with captions" };
             return Err(DataError::layout(path, format!("{format} does not hold {what}")));
@@ -212,7 +214,8 @@ pub fn open_sequences(path: impl AsRef<Path>, options: &SequenceOptions) -> Resu
     }
     let [mut train, mut val, mut test] = splits;
     let val_origin = split::choose_validation([&mut train, &mut val, &mut test], |all| hold_out(all, options));
-    let name = path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
+    let file = detect::embedded(path).map_or(path, Path::new);
+    let name = file.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
     Ok(SequenceSet { name, format, task, layout: options.layout, train, val, val_origin, test, notes })
 }
 
