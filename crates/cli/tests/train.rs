@@ -12,6 +12,7 @@ use tempfile::TempDir;
 /// Digits with the smallest network: 11 steps an epoch, each some milliseconds.
 const TINY: &[&str] = &[
     "train.batch=128",
+    "data.val_fraction=0",
     "train.eval_images=64",
     "train.checkpoint_every=1",
     "train.log_every=5",

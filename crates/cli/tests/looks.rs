@@ -1,0 +1,124 @@
+//! Commands that show and time a model: `trace`, `bench train`, `bench sample`, `bench data`.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn run(dir: &Path, args: &[&str]) -> (i32, String, String) {
+    let mut c = Command::new(env!("CARGO_BIN_EXE_tweedie"));
+    let Output { status, stdout, stderr } = c.current_dir(dir).args(["--threads", "1"]).args(args).output().unwrap();
+    let [out, err] = [stdout, stderr].map(|b| String::from_utf8(b).unwrap());
+    assert!(!err.contains("panicked"), "{err}");
+    (status.code().unwrap(), out, err)
+}
+
+fn json(dir: &Path, args: &[&str]) -> Value {
+    let (code, out, err) = run(dir, args);
+    assert_eq!(code, 0, "{args:?}\n{err}");
+    serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
+}
+
+/// An 8×8 grey picture.
+fn picture(path: &Path) {
+    let mut encoder = png::Encoder::new(std::fs::File::create(path).unwrap(), 8, 8);
+    encoder.set_color(png::ColorType::Grayscale);
+    let data: Vec<u8> = (0..64).map(|i| (i * 4) as u8).collect();
+    encoder.write_header().unwrap().write_image_data(&data).unwrap();
+}
+
+fn digits(dir: &Path, out: &str, more: &[&str]) {
+    let mut args = vec!["train", "digits", "--device", "cpu", "--out", out];
+    for s in ["train.epochs=1", "train.warmup_epochs=0", "train.batch=256", "train.eval_images=32", "sample.steps=4"] {
+        args.extend(["--set", s]);
+    }
+    args.extend(more);
+    let (code, _, err) = run(dir, &args);
+    assert_eq!(code, 0, "{err}");
+}
+
+#[test]
+fn a_trace_has_every_step_and_its_page_needs_nothing_else() {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    picture(&dir.join("x.png"));
+    digits(dir, "tdd", &[]);
+    let v = json(dir, &["trace", "tdd", "x.png", "--steps", "3", "--top", "4", "--json", "--device", "cpu"]);
+    let steps = v["steps"].as_array().unwrap();
+    assert_eq!((steps.len(), v["method"].as_str(), v["task"].as_str()), (3, Some("TDD"), Some("class")));
+    assert_eq!(steps[0]["t"], 1000);
+    for s in steps {
+        let token = &s["tokens"][0];
+        let top: Vec<f64> = token["top"].as_array().unwrap().iter().map(|t| t[1].as_f64().unwrap()).collect();
+        assert!(top.len() == 4 && top.is_sorted_by(|a, b| a >= b) && top.iter().sum::<f64>() <= 1.0 + 1e-9, "{top:?}");
+        assert_eq!(token["text"], token["top"][0][0]);
+        let entropy = token["entropy"].as_f64().unwrap();
+        assert!((0.0..=10_f64.ln() + 1e-6).contains(&entropy), "{entropy}");
+    }
+    assert_eq!(v["result"], steps[2]["tokens"][0]["text"]);
+    let (code, out, err) = run(dir, &["trace", "tdd", "x.png", "--html", "page.html", "--device", "cpu"]);
+    assert_eq!(code, 0, "{err}");
+    let page = std::fs::read_to_string(dir.join("page.html")).unwrap();
+    assert!(page.contains("data:image/png;base64,") && !page.contains("http"), "something outside the page");
+    assert!(page.contains(&format!("\"result\":\"{}\"", out.trim())));
+    // One line per step where there is no screen.
+    let (_, out, _) = run(dir, &["trace", "tdd", "x.png", "--steps", "5", "--device", "cpu"]);
+    assert_eq!(out.lines().filter(|l| l.starts_with("step ")).count(), 5, "{out}");
+    for (args, word) in [
+        (vec!["trace", "tdd"], "name one"),
+        (vec!["trace", "tdd", "none.png"], "none.png"),
+        (vec!["trace", "tdd", "x.png", "--top", "9"], "--top"),
+        (vec!["trace", "tdd", "x.png", "--sampler", "best"], "best"),
+    ] {
+        let (code, _, err) = run(dir, &args);
+        assert!(code == 1 && err.contains(word), "{args:?}\n{err}");
+    }
+    digits(dir, "mdd", &["--set", "model.method=mdd"]);
+    let v = json(dir, &["trace", "mdd", "x.png", "--json", "--device", "cpu"]);
+    assert_eq!((v["steps"].as_array().unwrap().len(), v["method"].as_str()), (1, Some("MDD")));
+}
+
+#[test]
+fn models_are_timed_on_data_made_up() {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    let common = ["--device", "cpu", "--repeats", "2", "--format", "json"];
+    let with = |args: &[&'static str]| [args, &common].concat();
+    let v = json(dir, &with(&["bench", "train", "--preset", "digits", "--batch", "4,8"]));
+    let rows = v.as_array().unwrap();
+    assert_eq!(rows.iter().map(|r| r["batch"].as_u64().unwrap()).collect::<Vec<_>>(), [4, 8]);
+    for r in rows {
+        let (ms, floor) = (r["ms"].as_f64().unwrap(), r["floor_ms"].as_f64().unwrap());
+        assert!(ms > 0.0 && floor > 0.0 && r["fastest"].as_f64().unwrap() <= ms && r["peak"].as_u64().unwrap() > 0);
+        assert!((r["share_of_floor"].as_f64().unwrap() - floor / ms).abs() < 1e-9);
+    }
+    // A captioner, and a model of text alone, which knows no guidance.
+    for (preset, tokens) in [("shapes", 14), ("text", 16)] {
+        let more = ["--preset", preset, "--batch", "2", "--steps", "1,2", "--vocab", "40", "--tokens"];
+        let tokens = tokens.to_string();
+        let v = json(dir, &[&["bench", "sample"], &more[..], &[tokens.as_str()], &common[..]].concat());
+        assert_eq!(v.as_array().unwrap().len(), 2);
+        assert_eq!((v[1]["steps"].as_u64(), v[1]["vocab"].as_u64()), (Some(2), Some(40)));
+    }
+    let (_, out, _) = run(dir, &["bench", "sample", "--preset", "digits", "--repeats", "1", "--format", "csv"]);
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!((lines.len(), lines[0].split(',').count()), (3, lines[1].split(',').count()), "{out}");
+    let (code, _, err) = run(dir, &["bench", "train", "--preset", "vit"]);
+    assert!(code == 1 && err.contains("vit-b16"), "{err}");
+}
+
+#[test]
+fn reading_data_is_timed() {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    for i in 0..4 {
+        let class = dir.join(format!("set/train/{}", i % 2));
+        std::fs::create_dir_all(&class).unwrap();
+        picture(&class.join(format!("{i}.png")));
+    }
+    let v = json(dir, &["bench", "data", "set", "--image", "16", "--batch", "2", "--seconds", "0.1", "--json"]);
+    assert!(v["per_second"].as_f64().unwrap() > 0.0 && v["skipped"] == 0);
+    let (code, _, err) = run(dir, &["bench", "data", "set", "--augment", "wild"]);
+    assert!(code == 1 && err.contains("imagenet, crop, light or eval"), "{err}");
+}
