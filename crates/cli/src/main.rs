@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    bench_model, bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, score, selftest, tokenizer,
-    train,
+    bench_model, bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, reproduce, score, selftest,
+    tokenizer, train,
 };
 use failure::{Failure, Result};
 
@@ -37,6 +37,8 @@ enum Command {
     Eval(eval::Args),
     /// Say what is on images
     Classify(classify::Args),
+    /// Make tables and figures of the paper again: train what is missing, measure, write a report
+    Reproduce(reproduce::Args),
     /// Score captions: BLEU, ROUGE-L, CIDEr-D, diversity, CLIPScore
     Score(score::Args),
     /// Look at data
@@ -93,6 +95,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Classify(args) => classify::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Data(Data::Inspect(args)) => data_inspect::run(&args),
         Command::Tokenizer(command) => tokenizer::run(&command),

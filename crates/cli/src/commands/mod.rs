@@ -9,6 +9,7 @@ pub mod devices;
 pub mod eval;
 pub mod looks;
 pub mod quickstart;
+pub mod reproduce;
 pub mod score;
 pub mod selftest;
 pub mod sequence_args;
