@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result<()> {
     note(plan.scale.said());
     let epochs = plan.base.train.epochs;
     if epochs != plan.recipe_epochs {
-        note(&format!("{epochs} epochs; the recipe has {}", plan.recipe_epochs));
+        note(&format!("epochs: {epochs} (the recipe has {})", plan.recipe_epochs));
     }
     interrupt::install()?;
     let finished = runs::complete(&plan, &out.join("runs"), &choice.device)?;

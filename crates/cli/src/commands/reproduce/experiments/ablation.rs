@@ -62,7 +62,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     let shown = |r: &&Row| !(r.block == LOSS && r.sampling.starts_with("1 step"));
     let rows: Vec<&Row> = results.iter().filter(shown).collect();
     let drawing = Figure::bars(&BarsSpec {
-        title: "Ablation".into(),
+        title: "Ablation: regression of noise and of x0, cross-entropy and its settings".into(),
         y: Axis::linear("top-1 on the test images (%)").range(0.0, 110.0),
         categories: rows.iter().map(|r| short(r)).collect(),
         series: vec![BarSeries {
@@ -104,9 +104,9 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
 /// A name that fits below a bar.
 fn short(r: &Row) -> String {
     match r.name.as_str() {
-        "regression of the noise, output read as logits" => "MSE of noise, as logits".into(),
-        "regression of the noise, output turned into x0" => "MSE of noise, as x0".into(),
-        "regression of x0" => "MSE of x0".into(),
+        "regression of the noise, output read as logits" => "noise as logits".into(),
+        "regression of the noise, output turned into x0" => "noise as x0".into(),
+        "regression of x0" => "x0".into(),
         name => name.into(),
     }
 }
