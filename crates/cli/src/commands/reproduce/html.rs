@@ -62,7 +62,7 @@ fn how(h: &mut String, plan: &Plan) -> Result<()> {
     };
     let _ = write!(
         h,
-        "<p>Data: {}, {} classes, {} training and {} test images ({}). {epochs} epochs ({recipe}). Every number is of the last \
+        "<p>Data: {}, {} classes, {} training and {} test images ({}). Epochs: {epochs} ({recipe}). Every number is of the last \
          checkpoint with averaged weights: nothing was chosen by accuracy. {seeds} The standard error is that of the number of \
          test images.</p>\n",
         escape(&data.name),
