@@ -64,13 +64,12 @@ fn how(h: &mut String, plan: &Plan) -> Result<()> {
         h,
         "<p>Data: {}, {} classes, {} training and {} test images ({}). Epochs: {epochs} ({recipe}). Every number is of the last \
          checkpoint with averaged weights: no checkpoint was chosen by accuracy. {seeds} The standard error is that of the number of \
-         test images. {}</p>",
+         test images.</p>",
         escape(&data.name),
         data.class_names.len(),
         data.train()?.len(),
         test.len(),
-        escape(origin),
-        plan.scale.caution()
+        escape(origin)
     );
     Ok(())
 }

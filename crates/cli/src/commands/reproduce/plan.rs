@@ -61,15 +61,6 @@ impl Scale {
             }
         }
     }
-
-    /// What else to know before believing a number.
-    pub fn caution(self) -> &'static str {
-        match self {
-            // docs/results/classification.md
-            Scale::Digits => "The recipe was tuned on these test images, there being no third split.",
-            Scale::Cifar10 | Scale::Imagenette => "",
-        }
-    }
 }
 
 /// A way to train.
