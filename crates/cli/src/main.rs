@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    bench_data, bench_model, bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, score,
-    selftest, tokenizer, trace, train,
+    bench_data, bench_model, bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, reproduce,
+    score, selftest, tokenizer, trace, train,
 };
 use failure::{Failure, Result};
 
@@ -39,6 +39,8 @@ enum Command {
     Classify(classify::Args),
     /// Watch a prediction come about, step by step
     Trace(trace::Args),
+    /// Make tables and figures of the paper again: train what is missing, measure, write a report
+    Reproduce(reproduce::Args),
     /// Score captions: BLEU, ROUGE-L, CIDEr-D, diversity, CLIPScore
     Score(score::Args),
     /// Look at data
@@ -98,6 +100,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Eval(args) => eval::run(&args),
         Command::Classify(args) => classify::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Data(Data::Inspect(args)) => data_inspect::run(&args),
         Command::Tokenizer(command) => tokenizer::run(&command),

@@ -48,6 +48,15 @@ impl Progress {
         let _ = err.flush();
         *self.stage.borrow_mut() = stage.to_string();
     }
+
+    /// A line that overwrites itself on a terminal; nothing elsewhere.
+    pub fn tick(&self, line: &str) {
+        if self.terminal {
+            let mut err = io::stderr().lock();
+            let _ = write!(err, "\r\x1b[K{line}");
+            let _ = err.flush();
+        }
+    }
 }
 
 impl Drop for Progress {

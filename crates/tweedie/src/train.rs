@@ -598,9 +598,10 @@ impl Trainer {
         Ok((raw, ema))
     }
 
-    /// Note a score, of which more is better; true if it is the best so far.
+    /// Note a score, of which more is better; true if none was better so far. Of equals the later is taken: small sets often
+    /// give the same score twice, and the later weights have learned more.
     fn note_best(&mut self, score: f64) -> bool {
-        let is_best = self.best_step == 0 || score > self.best;
+        let is_best = self.best_step == 0 || score >= self.best;
         if is_best {
             (self.best, self.best_step) = (score, self.step);
         }

@@ -100,18 +100,30 @@ impl Looks {
         })?)
     }
 
-    /// The output distribution at every step, for the image whose first guess was least certain: it has the most to tell.
-    pub fn heatmap(&self) -> Result<Drawing> {
+    /// The image whose first guess was least certain: it has the most to tell.
+    fn telling(&self) -> usize {
         let certainty = |i: usize| self.probabilities(0, i).into_iter().fold(0.0, f64::max);
-        let pick = (0..self.items.len()).min_by(|a, b| certainty(*a).total_cmp(&certainty(*b))).unwrap_or(0);
+        (0..self.items.len()).min_by(|a, b| certainty(*a).total_cmp(&certainty(*b))).unwrap_or(0)
+    }
+
+    /// Name of the true class of the image of [`Looks::heatmap`], and timestep and probabilities at every step.
+    pub fn distributions(&self) -> (&str, Vec<(usize, Vec<f64>)>) {
+        let pick = self.telling();
         let label = self.items.get(pick).map_or(0, |i| i.label as usize);
+        let steps = (0..self.steps.len()).map(|s| (self.steps[s].0, self.probabilities(s, pick))).collect();
+        (&self.classes[label], steps)
+    }
+
+    /// The output distribution at every step, for the image whose first guess was least certain.
+    pub fn heatmap(&self) -> Result<Drawing> {
+        let (label, steps) = self.distributions();
         Ok(Figure::heatmap(&HeatmapSpec {
-            title: format!("Output distribution per sampling step (true class: {})", self.classes[label]),
+            title: format!("Output distribution per sampling step (true class: {label})"),
             y_label: "timestep".into(),
-            rows: self.steps.iter().map(|s| s.0.to_string()).collect(),
+            rows: steps.iter().map(|s| s.0.to_string()).collect(),
             x_label: "class".into(),
             columns: self.classes.clone(),
-            values: (0..self.steps.len()).flat_map(|s| self.probabilities(s, pick)).collect(),
+            values: steps.into_iter().flat_map(|s| s.1).collect(),
             colour: Axis::linear("probability").range(0.0, 1.0),
             ..HeatmapSpec::default()
         })?)

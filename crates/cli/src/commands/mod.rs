@@ -11,6 +11,7 @@ pub mod eval;
 pub mod looks;
 pub mod quickstart;
 pub mod quickstart_caption;
+pub mod reproduce;
 pub mod score;
 pub mod selftest;
 pub mod sequence_args;

@@ -146,7 +146,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// A trainer; where a checkpoint is about to give the weights, the file of pretrained ones is not needed any more.
-fn new_trainer(config: &Config, material: Material, device: &Device, has_checkpoint: bool) -> Result<Trainer> {
+pub fn new_trainer(config: &Config, material: Material, device: &Device, has_checkpoint: bool) -> Result<Trainer> {
     let mut start = config.clone();
     if has_checkpoint {
         start.model.pretrained.clear();
@@ -215,11 +215,17 @@ fn describe_classes(d: &Dataset) {
 
 /// Train to the end or to the first Ctrl-C, writing metrics and checkpoints into `dir`.
 pub fn train(trainer: &mut Trainer, dir: &RunDir, resumed: bool) -> Result<()> {
+    let started = Instant::now();
+    train_with(trainer, dir, resumed, &|event| show(event, started.elapsed().as_secs()))
+}
+
+/// As [`train`]; what happens is told to `show`.
+pub fn train_with(trainer: &mut Trainer, dir: &RunDir, resumed: bool, show: &dyn Fn(&Event)) -> Result<()> {
     let from = resumed.then_some(trainer.step() as u64);
     let log = RefCell::new(Log {
         metrics: dir.metrics(from)?,
         board: EventWriter::create(dir.path(), from)?,
-        started: Instant::now(),
+        show,
         failed: None,
     });
     let checkpoints = dir.checkpoints();
@@ -262,16 +268,16 @@ fn look_at(t: &mut Trainer, samples: &Path) -> Result<()> {
     Ok(tweedie::files::write_atomic(&samples.join(format!("{name}.txt")), text.as_bytes())?)
 }
 
-struct Log {
+struct Log<'a> {
     metrics: Metrics,
     board: EventWriter,
-    started: Instant,
+    show: &'a dyn Fn(&Event),
     failed: Option<tweedie::Error>,
 }
 
-impl Log {
+impl Log<'_> {
     fn take(&mut self, event: &Event) {
-        self.show(event);
+        (self.show)(event);
         let written = self.metrics.append(event).and_then(|()| match event {
             Event::Step { step, loss, lr, grad_norm, images_per_second, .. } => self.board.scalars(
                 &[
@@ -312,40 +318,40 @@ impl Log {
         self.metrics.sync()?;
         self.board.flush()
     }
+}
 
-    fn show(&self, event: &Event) {
-        let at = self.started.elapsed().as_secs();
-        match event {
-            Event::Step { step, epoch, loss, lr, grad_norm, skipped, images_per_second, waited, eta } => {
-                let skipped = if *skipped > 0 { format!(", {skipped} steps skipped") } else { String::new() };
-                note(&format!(
-                    "{at:>5} s  epoch {epoch:>6.2}  step {step:>6}  loss {loss:.4}  lr {lr:.1e}  |g| {grad_norm:.2}  \
-                     {images_per_second:.0} images/s  waited {:.0} %  {} left{skipped}",
-                    100.0 * waited,
-                    report::duration(*eta)
-                ));
-            }
-            Event::Eval { epoch, top1, ema_top1, best, images, .. } => {
-                let ema = ema_top1.map_or(String::new(), |e| format!(", averaged weights {:.2} %", 100.0 * e));
-                note(&format!(
-                    "{at:>5} s  epoch {epoch:>6.2}  top-1 {:.2} %{ema} on {images} images; best {:.2} %",
-                    100.0 * top1,
-                    100.0 * best
-                ));
-            }
-            Event::EvalText { epoch, metric, score, ema_score, exact, best, examples, .. } => {
-                let ema = ema_score.map_or(String::new(), |e| format!(", averaged weights {e:.3}"));
-                let exact = exact.map_or(String::new(), |e| format!(", exact {:.1} %", 100.0 * e));
-                note(&format!(
-                    "{at:>5} s  epoch {epoch:>6.2}  {metric} {score:.3}{ema}{exact} on {examples} sequences; best {best:.3}"
-                ));
-            }
-            Event::Skipped { examples, cut, errors, .. } => {
-                let cut = if *cut > 0 { format!(", {cut} texts cut") } else { String::new() };
-                note(&format!("{at:>5} s  {examples} examples left out so far{cut}:"));
-                errors.iter().for_each(|e| note(&format!("         {e}")));
-            }
-            Event::Saved { .. } => {}
+/// Tell an event, `at` seconds after the start.
+fn show(event: &Event, at: u64) {
+    match event {
+        Event::Step { step, epoch, loss, lr, grad_norm, skipped, images_per_second, waited, eta } => {
+            let skipped = if *skipped > 0 { format!(", {skipped} steps skipped") } else { String::new() };
+            note(&format!(
+                "{at:>5} s  epoch {epoch:>6.2}  step {step:>6}  loss {loss:.4}  lr {lr:.1e}  |g| {grad_norm:.2}  \
+                 {images_per_second:.0} images/s  waited {:.0} %  {} left{skipped}",
+                100.0 * waited,
+                report::duration(*eta)
+            ));
         }
+        Event::Eval { epoch, top1, ema_top1, best, images, .. } => {
+            let ema = ema_top1.map_or(String::new(), |e| format!(", averaged weights {:.2} %", 100.0 * e));
+            note(&format!(
+                "{at:>5} s  epoch {epoch:>6.2}  top-1 {:.2} %{ema} on {images} images; best {:.2} %",
+                100.0 * top1,
+                100.0 * best
+            ));
+        }
+        Event::EvalText { epoch, metric, score, ema_score, exact, best, examples, .. } => {
+            let ema = ema_score.map_or(String::new(), |e| format!(", averaged weights {e:.3}"));
+            let exact = exact.map_or(String::new(), |e| format!(", exact {:.1} %", 100.0 * e));
+            note(&format!(
+                "{at:>5} s  epoch {epoch:>6.2}  {metric} {score:.3}{ema}{exact} on {examples} sequences; best {best:.3}"
+            ));
+        }
+        Event::Skipped { examples, cut, errors, .. } => {
+            let cut = if *cut > 0 { format!(", {cut} texts cut") } else { String::new() };
+            note(&format!("{at:>5} s  {examples} examples left out so far{cut}:"));
+            errors.iter().for_each(|e| note(&format!("         {e}")));
+        }
+        Event::Saved { .. } => {}
     }
 }

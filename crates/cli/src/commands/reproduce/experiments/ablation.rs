@@ -1,0 +1,112 @@
+//! The ablation table: loss, guidance, coefficients, sampler.
+
+use tweedie::config::{SampleConfig, Sampler};
+
+use super::super::lab::{Lab, Reading, Summary};
+use super::super::plan::Variant::{self, Noise, Plain, Weighted, X0};
+use super::super::section::{Claim, Row, Section, Shown};
+use super::sampling_name;
+use crate::failure::Result;
+use crate::figures::{Axis, BarSeries, BarsSpec, Figure};
+
+pub const NEEDS: &[Variant] = &[Weighted, Plain, Noise, X0];
+
+const LOSS: &str = "loss";
+const GUIDANCE: &str = "guidance";
+const COEFFICIENTS: &str = "coefficients";
+const SAMPLER: &str = "sampler";
+
+pub fn make(lab: &mut Lab) -> Result<Section> {
+    let guided = lab.sampling();
+    let free = SampleConfig { guidance: 1.0, ..guided.clone() };
+    let soft = SampleConfig { sampler: Sampler::Softmax, ..guided.clone() };
+    let drawn = SampleConfig { sampler: Sampler::Multinomial, ..guided.clone() };
+    let one = SampleConfig { steps: 1, ..free.clone() };
+    use Reading::Logits;
+    // Block, name, what was trained, how it is sampled and read, the paper's number.
+    let table = [
+        (LOSS, "regression of the noise, output read as logits", Noise, &free, Logits, Some("0.13")),
+        (LOSS, "regression of the noise, output turned into x0", Noise, &free, Reading::Noise, None),
+        (LOSS, "regression of x0", X0, &free, Logits, None),
+        (LOSS, "regression of x0", X0, &one, Logits, None),
+        (LOSS, "cross-entropy", Weighted, &guided, Logits, Some("82.72")),
+        (GUIDANCE, "without guidance", Weighted, &free, Logits, Some("82.36")),
+        (GUIDANCE, "with guidance", Weighted, &guided, Logits, Some("82.82")),
+        (COEFFICIENTS, "with coefficients", Weighted, &guided, Logits, Some("82.82")),
+        (COEFFICIENTS, "without coefficients", Plain, &guided, Logits, Some("82.96")),
+        (SAMPLER, "softmax", Weighted, &soft, Logits, Some("82.35")),
+        (SAMPLER, "multinomial", Weighted, &drawn, Logits, None),
+        (SAMPLER, "argmax", Weighted, &guided, Logits, Some("82.82")),
+    ];
+    let mut results = Vec::new();
+    for (block, name, variant, sample, reading, paper) in table {
+        let ours = lab.score(variant, sample, reading)?;
+        results.push(Row { block, name: name.into(), sampling: sampling_name(sample), paper, ours });
+    }
+    let of = |block: &str, name: &str| -> &Summary {
+        results.iter().find(|r| r.block == block && r.name.starts_with(name)).map_or(&results[0].ours, |r| &r.ours)
+    };
+    let ce = of(LOSS, "cross-entropy");
+    let logits = of(LOSS, "regression of the noise, output read");
+    let claims = vec![
+        Claim::new("cross-entropy above regression of the noise read as logits", 82.72 - 0.13, ce, logits),
+        Claim::new("guidance helps", 82.82 - 82.36, of(GUIDANCE, "with g"), of(GUIDANCE, "without")),
+        Claim::new(
+            "coefficients cost a little",
+            82.96 - 82.82,
+            of(COEFFICIENTS, "without"),
+            of(COEFFICIENTS, "with c"),
+        ),
+        Claim::new("argmax above softmax", 82.82 - 82.35, of(SAMPLER, "argmax"), of(SAMPLER, "softmax")),
+    ];
+    let shown = |r: &&Row| !(r.block == LOSS && r.sampling.starts_with("1 step"));
+    let rows: Vec<&Row> = results.iter().filter(shown).collect();
+    let drawing = Figure::bars(&BarsSpec {
+        title: "Ablation: regression of noise and of x0, cross-entropy and its settings".into(),
+        y: Axis::linear("top-1 on the test images (%)").range(0.0, 110.0),
+        categories: rows.iter().map(|r| short(r)).collect(),
+        series: vec![BarSeries {
+            name: String::new(),
+            values: rows.iter().map(|r| r.ours.mean()).collect(),
+            errors: Some(rows.iter().map(|r| r.ours.uncertainty()).collect()),
+        }],
+        decimals: Some(1),
+        size: Some((520.0, 300.0)),
+        ..BarsSpec::default()
+    })?;
+    let chance = 100.0 / lab.plan.data[0].class_names.len().max(1) as f64;
+    Ok(Section {
+        id: "ablation",
+        title: "What each part is good for".into(),
+        of: "ablation table",
+        text: vec![
+            format!(
+                "The paper's regression loss predicts the noise and ends at chance (0.13 %). It does not say how that network's \
+                 output became a class, so both readings are here: as logits, as if only the loss had changed, and turned \
+                 into the clean vector that the noise implies, as in other diffusions. Chance is {chance:.0} % here. \
+                 Regression is sampled without guidance, which is about logits."
+            ),
+            "The paper's rows of the first block are of epoch 400, the others of epoch 500; all of ours are of the last epoch. \
+             With and without guidance is a choice of the sampler: one and the same network, trained with dropped conditions."
+                .into(),
+        ],
+        results,
+        claims,
+        figures: vec![Shown {
+            name: "ablation".into(),
+            caption: "The rows of the table with one standard error (test images and, where there are several, seeds).".into(),
+            drawing,
+        }],
+        data: Vec::new(),
+    })
+}
+
+/// A name that fits below a bar.
+fn short(r: &Row) -> String {
+    match r.name.as_str() {
+        "regression of the noise, output read as logits" => "noise as logits".into(),
+        "regression of the noise, output turned into x0" => "noise as x0".into(),
+        "regression of x0" => "x0".into(),
+        name => name.into(),
+    }
+}

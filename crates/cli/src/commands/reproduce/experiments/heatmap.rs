@@ -1,0 +1,135 @@
+//! The output distribution step by step.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use tweedie::sample::{Prediction, softmax};
+use tweedie::train::evaluate;
+
+use super::super::super::looks;
+use super::super::lab::Lab;
+use super::super::plan::Variant::{self, Plain, Weighted};
+use super::super::runs::stop_if_asked;
+use super::super::section::{Data, Section, Shown};
+use super::sampling_name;
+use crate::failure::Result;
+use crate::figures::{Axis, Figure, LinesSpec, Series};
+
+pub const NEEDS: &[Variant] = &[Weighted, Plain];
+
+pub fn make(lab: &mut Lab) -> Result<Section> {
+    let (mut figures, mut cells, mut rows, mut lines) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut ends = Vec::new();
+    for &variant in NEEDS {
+        stop_if_asked("while measuring")?;
+        let source = lab.test(0)?.clone();
+        let m = lab.model(variant, 0)?;
+        let looks = looks::look(&m.trained, &m.config, &source)?;
+        let (label, steps) = looks.distributions();
+        for (t, p) in &steps {
+            let each = p.iter().enumerate();
+            cells.extend(each.map(|(c, p)| {
+                vec![json!(variant.id()), json!(t), json!(m.trained.class_names[c]), json!(p), json!(label)]
+            }));
+        }
+        figures.push(Shown {
+            name: format!("heatmap-{}", variant.id()),
+            caption: format!("{}: one test image from pure noise (top) to the answer (bottom).", variant.name()),
+            drawing: looks.heatmap()?,
+        });
+        let mut seen: BTreeMap<usize, Certainty> = BTreeMap::new();
+        let mut failed = None;
+        let classes = m.config.model.classes;
+        evaluate(&m.trained, &source, &m.config, &m.config.sample, 0, |p: &Prediction| match p.logits() {
+            Ok(l) => l.chunks_exact(classes).for_each(|l| seen.entry(p.t).or_default().add(&softmax(l))),
+            Err(e) => failed = Some(e),
+        })?;
+        if let Some(e) = failed {
+            return Err(e.into());
+        }
+        // From noise to clean, as the sampler goes.
+        let steps: Vec<(usize, &Certainty)> = seen.iter().rev().map(|(t, c)| (*t, c)).collect();
+        for (i, (t, c)) in steps.iter().enumerate() {
+            rows.push(vec![json!(variant.id()), json!(i + 1), json!(t), json!(c.top()), json!(c.bits())]);
+        }
+        if let (Some(first), Some(last)) = (steps.first(), steps.last()) {
+            ends.push(format!("{}, from {:.3} to {:.3}", variant.name(), first.1.top(), last.1.top()));
+        }
+        let x = (1..=steps.len()).map(|i| i as f64).collect();
+        lines.push(Series::new(variant.name(), x, steps.iter().map(|s| s.1.top()).collect()));
+    }
+    let drawing = Figure::lines(&LinesSpec {
+        title: "Certainty over sampling steps".into(),
+        x: Axis::linear("sampling step"),
+        y: Axis::linear("mean probability of the likeliest class"),
+        series: lines,
+        size: Some((420.0, 250.0)),
+    })?;
+    let caption = "The likeliest class's probability at every step, mean over all test images.".into();
+    figures.push(Shown { name: "certainty".into(), caption, drawing });
+    Ok(Section {
+        id: "heatmap",
+        title: "From noise to a one-hot vector".into(),
+        of: "figure of the output distribution",
+        text: vec![
+            format!(
+                "Seed 0, {}. The image is the one among the first test images whose first guess is least certain, chosen by that \
+                 alone.",
+                sampling_name(&lab.sampling())
+            ),
+            format!("Mean probability of the likeliest class over all test images: {}.", ends.join("; ")),
+        ],
+        results: Vec::new(),
+        claims: Vec::new(),
+        figures,
+        data: vec![
+            Data {
+                name: "heatmap".into(),
+                columns: vec!["variant", "timestep", "class", "probability", "true_class"],
+                rows: cells,
+            },
+            Data {
+                name: "certainty".into(),
+                columns: vec!["variant", "step", "timestep", "mean_top_probability", "mean_entropy_bits"],
+                rows,
+            },
+        ],
+    })
+}
+
+/// Sums over images.
+#[derive(Default)]
+struct Certainty {
+    top: f64,
+    bits: f64,
+    count: usize,
+}
+
+impl Certainty {
+    fn add(&mut self, p: &[f64]) {
+        self.top += p.iter().copied().fold(0.0, f64::max);
+        self.bits -= p.iter().filter(|p| **p > 0.0).map(|p| p * p.log2()).sum::<f64>();
+        self.count += 1;
+    }
+
+    fn top(&self) -> f64 {
+        self.top / self.count.max(1) as f64
+    }
+
+    fn bits(&self) -> f64 {
+        self.bits / self.count.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certainty_by_hand() {
+        let mut c = Certainty::default();
+        c.add(&[0.5, 0.25, 0.25, 0.0]);
+        c.add(&[1.0, 0.0, 0.0, 0.0]);
+        assert_eq!((c.top(), c.bits()), (0.75, 0.75));
+    }
+}

@@ -1,0 +1,61 @@
+//! One file per table or figure. Each says which runs it needs, and makes a [`Section`] of them.
+
+mod ablation;
+mod curves;
+mod heatmap;
+mod history;
+mod loss;
+mod main;
+mod steps;
+
+use tweedie::config::{SampleConfig, Sampler};
+
+use super::lab::Lab;
+use super::plan::{Variant, What};
+use super::section::Section;
+use crate::failure::{Failure, Result};
+
+/// Everything, in the order of the paper.
+pub const ORDER: [What; 6] = [What::Main, What::Curves, What::Loss, What::Steps, What::Ablation, What::Heatmap];
+
+/// The runs that an experiment looks at.
+pub fn needs(what: What) -> &'static [Variant] {
+    match what {
+        What::Main => main::NEEDS,
+        What::Ablation => ablation::NEEDS,
+        What::Steps => steps::NEEDS,
+        What::Loss => loss::NEEDS,
+        What::Curves => curves::NEEDS,
+        What::Heatmap => heatmap::NEEDS,
+        What::All => &[],
+    }
+}
+
+/// Measure and draw.
+pub fn make(what: What, lab: &mut Lab) -> Result<Section> {
+    match what {
+        What::Main => main::make(lab),
+        What::Ablation => ablation::make(lab),
+        What::Steps => steps::make(lab),
+        What::Loss => loss::make(lab),
+        What::Curves => curves::make(lab),
+        What::Heatmap => heatmap::make(lab),
+        What::All => Err(Failure::ours("a plan names its experiments one by one")),
+    }
+}
+
+/// "20 steps, guidance 2, argmax".
+fn sampling_name(s: &SampleConfig) -> String {
+    let sampler = match s.sampler {
+        Sampler::Argmax => "argmax",
+        Sampler::Multinomial => "multinomial",
+        Sampler::Softmax => "softmax",
+        Sampler::Ddim => "DDIM",
+        Sampler::Ancestral => "ancestral",
+    };
+    let guidance = if s.guidance == 1.0 { "no guidance".into() } else { format!("guidance {}", s.guidance) };
+    match s.steps {
+        1 => format!("1 step, {guidance}"),
+        n => format!("{n} steps, {guidance}, {sampler}"),
+    }
+}

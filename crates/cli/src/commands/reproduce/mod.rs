@@ -1,0 +1,124 @@
+//! `tweedie reproduce`: tables and figures of the paper, trained, measured and written as a report.
+//!
+//! | file | what |
+//! |---|---|
+//! | `plan` | which runs there are, as resolved settings with a key each |
+//! | `runs` | train what is missing, go on with what was interrupted |
+//! | `lab`, `reading` | measure finished runs; the two readings of a network that predicts noise |
+//! | `experiments/` | one table or figure each: what it needs, what it shows |
+//! | `section`, `html` | what an experiment shows, as data, text and a page |
+
+mod experiments;
+mod html;
+mod lab;
+mod plan;
+mod reading;
+mod runs;
+mod section;
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::json;
+use tweedie::run_dir::Environment;
+use tweedie::{files, interrupt};
+
+use super::train::note;
+use crate::failure::Result;
+use crate::{figures, report};
+use lab::Lab;
+use plan::{Plan, Scale, What};
+use section::Section;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which table or figure
+    #[arg(value_enum, value_name = "WHAT")]
+    what: What,
+    /// Data and networks of which size
+    #[arg(long, value_enum, default_value_t = Scale::Digits, value_name = "SCALE")]
+    scale: Scale,
+    /// Data of the scale; digits are inside the program
+    #[arg(long, value_name = "PATH")]
+    data: Option<String>,
+    /// Train everything with seeds 0 to N−1
+    #[arg(long, default_value = "1", value_name = "N")]
+    seeds: NonZeroU32,
+    /// Epochs of every run (default: the recipe's)
+    #[arg(long, value_name = "N")]
+    epochs: Option<NonZeroUsize>,
+    /// Change a setting of every run, e.g. --set train.batch=64 (repeatable)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    /// Folder of runs and report; finished runs in it are used again (default: runs/reproduce-SCALE)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto", value_name = "D")]
+    device: String,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let started = Instant::now();
+    let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("runs/reproduce-{}", args.scale.recipe())));
+    let plan = Plan::new(args)?;
+    let choice = report::open_device(&args.device)?;
+    note(plan.scale.said());
+    let epochs = plan.base.train.epochs;
+    if epochs != plan.recipe_epochs {
+        note(&format!("epochs: {epochs} (the recipe has {})", plan.recipe_epochs));
+    }
+    interrupt::install()?;
+    let finished = runs::complete(&plan, &out.join("runs"), &choice.device)?;
+    let trained = started.elapsed().as_secs_f64();
+    let mut lab = Lab::new(&plan, &finished, &choice.device);
+    let mut sections = Vec::new();
+    for (i, &what) in plan.what.iter().enumerate() {
+        note(&format!("measuring {} of {}: {}", i + 1, plan.what.len(), plan::what_name(what)));
+        let section = experiments::make(what, &mut lab)?;
+        write(&section, &out)?;
+        sections.push(section);
+    }
+    let device = choice.device.to_string();
+    let about = html::About {
+        command: runs::command_line(),
+        environment: Environment::now(device, tweedie_engine::cpu::threads()),
+        seconds: started.elapsed().as_secs_f64(),
+        training: trained,
+    };
+    let page = html::page(&about, &plan, &finished, &sections)?;
+    let report_path = out.join("report.html");
+    files::write_atomic(&report_path, page.as_bytes())?;
+    let summary = json!({
+        "command": about.command,
+        "environment": about.environment,
+        "seconds": about.seconds,
+        "scale": plan.scale.recipe(),
+        "said": plan.scale.said(),
+        "epochs": epochs,
+        "seeds": plan.seeds(),
+        "runs": plan.runs.iter().zip(&finished).map(|(r, f)| json!({
+            "key": r.key, "variant": r.variant.id(), "seed": r.seed, "steps": r.steps, "seconds": f.seconds, "reused": f.reused,
+        })).collect::<Vec<_>>(),
+    });
+    files::write_atomic(&out.join("data/report.json"), &serde_json::to_vec_pretty(&summary)?)?;
+    let tables: String = sections.iter().map(Section::to_text).collect();
+    report::print(&format!("{}\n{tables}\nreport: {}\n", plan.scale.said(), report_path.display()))?;
+    note(&format!("took {}", report::duration(about.seconds)));
+    Ok(())
+}
+
+/// Figures as SVG and PNG, data as CSV and JSON.
+fn write(section: &Section, out: &Path) -> Result<()> {
+    for f in &section.figures {
+        figures::save(&f.drawing, &out.join("figures"), &f.name)?;
+    }
+    let data = out.join("data");
+    std::fs::create_dir_all(&data)?;
+    for d in section.all_data() {
+        files::write_atomic(&data.join(format!("{}.csv", d.name)), d.csv().as_bytes())?;
+        files::write_atomic(&data.join(format!("{}.json", d.name)), &serde_json::to_vec_pretty(&d.json())?)?;
+    }
+    Ok(())
+}

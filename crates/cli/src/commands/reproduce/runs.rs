@@ -1,0 +1,175 @@
+//! Runs on disk: train what is missing, go on with what was interrupted, leave what is finished.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use tweedie::config::Method;
+use tweedie::run_dir::{Environment, RunDir};
+use tweedie::train::Event;
+use tweedie::{checkpoint, files, interrupt, run, settings};
+use tweedie_engine::Device;
+
+use super::super::train::{new_trainer, note, train_with};
+use super::plan::{Plan, Planned};
+use crate::failure::{Failure, Result};
+use crate::report::{self, Progress};
+
+/// What this command notes in a run's folder beside what `tweedie train` writes.
+const NOTE: &str = "reproduce.json";
+
+/// A run that has been trained to its end.
+pub struct Finished {
+    /// Its folder.
+    pub path: PathBuf,
+    /// Its last checkpoint: no choice by accuracy, so nothing was chosen on any image.
+    pub checkpoint: PathBuf,
+    /// Seconds of training, all starts together.
+    pub seconds: f64,
+    /// It was there before.
+    pub reused: bool,
+}
+
+/// Train what is missing.
+pub fn complete(plan: &Plan, folder: &Path, device: &Device) -> Result<Vec<Finished>> {
+    let count = plan.runs.len();
+    let found = plan.runs.iter().map(|r| finished(r, &folder.join(&r.key))).collect::<Result<Vec<_>>>()?;
+    let missing = found.iter().filter(|f| f.is_none()).count();
+    note(&format!("plan: {count} runs, {} finished before, {missing} to train", count - missing));
+    let mut pace = Pace::default();
+    let mut done = Vec::new();
+    for (i, (r, there)) in plan.runs.iter().zip(&found).enumerate() {
+        let path = folder.join(&r.key);
+        if let Some((checkpoint, seconds)) = there {
+            done.push(Finished { path, checkpoint: checkpoint.clone(), seconds: *seconds, reused: true });
+            continue;
+        }
+        let after: f64 =
+            plan.runs[i + 1..].iter().zip(&found[i + 1..]).filter(|x| x.1.is_none()).map(|x| work(x.0)).sum();
+        let title = format!("run {} of {count}: {}, seed {}", i + 1, r.variant.name(), r.seed);
+        let started = Instant::now();
+        let steps = train_one(r, &path, device, &title, &pace, after)?;
+        stop_if_asked(&format!("in run {} of {count}", i + 1))?;
+        pace.add(work(r) * steps as f64 / r.steps.max(1) as f64, started.elapsed().as_secs_f64());
+        let (checkpoint, seconds) = finished(r, &path)?
+            .ok_or_else(|| Failure::ours(format!("{} was trained but is not finished", path.display())))?;
+        done.push(Finished { path, checkpoint, seconds, reused: false });
+    }
+    Ok(done)
+}
+
+/// The last checkpoint and the time it took, if the run has come to its end.
+fn finished(r: &Planned, path: &Path) -> Result<Option<(PathBuf, f64)>> {
+    let Ok(dir) = RunDir::open(path) else { return Ok(None) };
+    let Some(last) = checkpoint::latest(&dir.checkpoints())?.path else { return Ok(None) };
+    let ended = checkpoint::load_state(&last)?.step >= r.steps as u64;
+    Ok(ended.then(|| (last, seconds(path))))
+}
+
+fn seconds(path: &Path) -> f64 {
+    let noted = std::fs::read(path.join(NOTE)).ok().and_then(|b| serde_json::from_slice::<Value>(&b).ok());
+    noted.and_then(|v| v["seconds"].as_f64()).unwrap_or(0.0)
+}
+
+/// Train to the end or to Ctrl-C; gives the number of steps that it did.
+fn train_one(r: &Planned, path: &Path, device: &Device, title: &str, pace: &Pace, after: f64) -> Result<usize> {
+    let resumed = RunDir::open(path).is_ok();
+    let dir = if resumed { RunDir::resume(path)? } else { RunDir::create(path)? };
+    let latest = checkpoint::latest(&dir.checkpoints())?;
+    latest.notes.iter().for_each(|n| note(n));
+    let data = super::super::train::open_data(&r.config)?;
+    let mut trainer = new_trainer(&r.config, data.into(), device, latest.path.is_some())?;
+    if let Some(from) = &latest.path {
+        run::restore(&mut trainer, from)?;
+        if trainer.best_step() == trainer.step() {
+            checkpoint::link_best(&dir.checkpoints(), from)?;
+        }
+    }
+    dir.write_config(&settings::to_toml(&trainer.config)?)?;
+    dir.write_env(&Environment::now(device.to_string(), tweedie_engine::cpu::threads()))?;
+    let (first, epochs, before) = (trainer.step(), r.config.train.epochs, seconds(path));
+    let started = Instant::now();
+    let left = match pace.seconds(work(r) * (r.steps - first.min(r.steps)) as f64 / r.steps.max(1) as f64 + after) {
+        Some(s) => format!(", about {} left", report::duration(s)),
+        None => String::new(),
+    };
+    let from = if first > 0 { format!(", from step {first}") } else { String::new() };
+    note(&format!("{title}{from}{left}"));
+    let progress = Progress::new();
+    let share = |steps: usize| work(r) * steps as f64 / r.steps.max(1) as f64;
+    train_with(&mut trainer, &dir, resumed, &|event| match event {
+        Event::Step { step, epoch, loss, eta, .. } => {
+            // The pace of this run stands in where none is known.
+            let here = Pace { work: share(step - first), seconds: started.elapsed().as_secs_f64() };
+            let all = eta + pace.seconds(after).or(here.seconds(after)).unwrap_or(0.0);
+            let left = report::duration(all);
+            progress.tick(&format!("{title}: epoch {epoch:.1} of {epochs}, loss {loss:.3}, about {left} left in all"));
+        }
+        Event::Skipped { examples, errors, .. } => {
+            note(&format!("{examples} examples left out so far"));
+            errors.iter().for_each(|e| note(&format!("  {e}")));
+        }
+        _ => {}
+    })?;
+    drop(progress);
+    let spent = json!({"seconds": before + started.elapsed().as_secs_f64()});
+    files::write_atomic(&path.join(NOTE), &serde_json::to_vec_pretty(&spent)?)?;
+    Ok(trainer.step() - first)
+}
+
+/// How long a run takes, in units of its own: the twin has no noisy copies to denoise.
+fn work(r: &Planned) -> f64 {
+    r.steps as f64 * if r.config.model.method == Method::Mdd { 0.6 } else { 1.0 }
+}
+
+/// Work done and the time it took.
+#[derive(Default)]
+struct Pace {
+    work: f64,
+    seconds: f64,
+}
+
+impl Pace {
+    fn add(&mut self, work: f64, seconds: f64) {
+        self.work += work;
+        self.seconds += seconds;
+    }
+
+    /// How long `work` will take, once something is known.
+    fn seconds(&self, work: f64) -> Option<f64> {
+        (self.work > 0.0).then(|| work * self.seconds / self.work)
+    }
+}
+
+/// After Ctrl-C: say how to go on, and stop.
+pub fn stop_if_asked(at: &str) -> Result<()> {
+    if !interrupt::requested() {
+        return Ok(());
+    }
+    note(&format!("interrupted {at}; what was trained is saved. Go on with: {}", command_line()));
+    Err(Failure::interrupted())
+}
+
+/// The command as it was typed, with quotes where a shell needs them.
+pub fn command_line() -> String {
+    let quoted = |a: String| {
+        let plain = !a.is_empty() && a.chars().all(|c| c.is_alphanumeric() || "-_./=:,+@%".contains(c));
+        if plain { a } else { format!("'{}'", a.replace('\'', "'\\''")) }
+    };
+    let args = std::env::args_os().skip(1).map(|a| quoted(a.to_string_lossy().into_owned()));
+    std::iter::once("tweedie".to_string()).chain(args).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_is_that_of_all_work_so_far() {
+        let mut p = Pace::default();
+        assert_eq!(p.seconds(1.0), None);
+        p.add(2.0, 10.0);
+        p.add(2.0, 30.0);
+        assert_eq!(p.seconds(3.0), Some(30.0));
+    }
+}
