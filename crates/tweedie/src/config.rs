@@ -50,7 +50,7 @@ impl Default for Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DataConfig {
-    /// Folder or file; `embedded:digits` is inside the program.
+    /// Folder or file; `embedded:digits` and `embedded:shapes` are inside the program.
     pub path: String,
     /// A file with one class name per line; empty: as the data say.
     pub classes: String,
@@ -220,7 +220,7 @@ impl ModelConfig {
             "vit-l16" => ((224, 16, 3, 1024, 24, 16), (1024, 3, 16), Pool::Cls),
             "vit-h14" => ((224, 14, 3, 1280, 32, 16), (1280, 3, 16), Pool::Cls),
             // Sequences: every token of the encoder is a condition token.
-            "shapes" => ((32, 4, 3, 96, 3, 3), (96, 3, 3), Pool::All),
+            "shapes" => ((32, 8, 3, 64, 3, 4), (64, 2, 4), Pool::All),
             "caption-tiny" => ((64, 8, 3, 192, 6, 3), (192, 4, 3), Pool::All),
             "coco-96" => ((96, 12, 3, 384, 6, 6), (384, 4, 6), Pool::All),
             "caption" => ((224, 16, 3, 768, 12, 12), (768, 6, 12), Pool::All),

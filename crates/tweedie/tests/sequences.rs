@@ -324,7 +324,7 @@ fn presets_for_sequences_have_their_sizes() {
         all as f64 / 1e6
     };
     for (name, vocab, tokens, want) in [
-        ("shapes", 40, 12, 0.7),
+        ("shapes", 26, 16, 0.3),
         ("caption-tiny", 8000, 24, 7.7),
         ("coco-96", 8000, 24, 24.5),
         ("caption", 30_522, 32, 176.9),

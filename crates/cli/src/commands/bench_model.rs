@@ -118,7 +118,7 @@ struct Row {
 fn usual(preset: &str) -> (Task, usize, usize) {
     match preset {
         "vit-s16" | "vit-b16" | "vit-l16" | "vit-h14" => (Task::Class, 1000, 1),
-        "shapes" => (Task::Caption, 40, 14),
+        "shapes" => (Task::Caption, 26, 16),
         "caption-tiny" => (Task::Caption, 8000, 24),
         "coco-96" => (Task::Caption, 5000, 20),
         "caption" => (Task::Caption, 30_522, 32),
