@@ -50,6 +50,8 @@ fn captions_are_trained_compared_and_drawn() {
             assert!(fs::metadata(&file).is_ok_and(|m| m.len() > 1000), "{}", file.display());
         }
     }
+    let image = fs::read(run.join("images/5.png")).unwrap();
+    assert_eq!(image[..4], *b"\x89PNG");
     // Each run is a folder that needs nothing else, and the two differ in the method alone.
     let config = |name: &str| fs::read_to_string(run.join(name).join("config.toml")).unwrap();
     assert_eq!(config("tdd").replace("method = \"tdd\"", "method = \"mdd\""), config("mdd"));

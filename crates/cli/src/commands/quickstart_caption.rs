@@ -4,6 +4,7 @@ use std::path::Path;
 
 use tweedie::config::{Method, SampleConfig};
 use tweedie::data::Sequences;
+use tweedie::files::write_atomic;
 use tweedie::texts::{Captions, captions};
 use tweedie_engine::Device;
 
@@ -18,9 +19,9 @@ use crate::report::{Align, Table};
 const STEPS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 /// Test images for the figure over steps; the table looks at all.
 const FEW: usize = 512;
-/// Examples in words, and in the picture.
-const TOLD: usize = 6;
-const SHOWN: usize = 12;
+/// Examples in words, and in the picture: the first ones, then so many on which a model was wrong.
+const TOLD: (usize, usize) = (3, 3);
+const SHOWN: (usize, usize) = (8, 4);
 
 /// What was measured on the test split.
 struct Measured {
@@ -66,15 +67,16 @@ pub fn run(sets: &[String], out: &Path, device: &Device) -> Result<String> {
     ] {
         figures::save(&drawing, &figures, name)?;
     }
+    write_images(&test, &out.join("images"))?;
     let run = out.display();
     Ok(format!(
         "\n{} test images, averaged weights; a caption counts if every word is right:\n{}\n{}\n\
          figures ({}): curves, loss, steps, samples (.svg and .png)\n\n\
          next:\n  \
-         tweedie eval {run}/tdd --steps 1,5,20\n  \
+         tweedie trace {run}/tdd {run}/images/5.png   how a caption comes about\n  \
          tweedie data inspect embedded:shapes\n  \
-         tweedie train shapes --set process.schedule=vocab-aware\n  \
-         tweedie config show shapes             every setting, with its value\n",
+         tweedie train shapes --set process.schedule=vocab-aware --set train.kfold=4\n  \
+         tweedie config show shapes                every setting, with its value\n",
         test.len(),
         table(tdd, mdd, &of_tdd, &of_mdd)?,
         examples(&of_tdd.full, &of_mdd.full),
@@ -120,15 +122,25 @@ fn table(tdd: &Finished, mdd: &Finished, of_tdd: &Measured, of_mdd: &Measured) -
     Ok(table.render())
 }
 
-/// The first captions of both, beside the right ones.
+/// The first examples, and the first behind them for which `wrong` holds (others where there are too few).
+fn pick(n: usize, (first, more): (usize, usize), wrong: impl Fn(usize) -> bool) -> Vec<usize> {
+    let mut picked: Vec<usize> = (0..first.min(n)).collect();
+    picked.extend((first..n).filter(|i| wrong(*i)).take(more));
+    let rest: Vec<usize> =
+        (0..n).filter(|i| !picked.contains(i)).take((first + more).saturating_sub(picked.len())).collect();
+    picked.extend(rest);
+    picked
+}
+
+/// Some captions of both, below the right ones.
 fn examples(tdd: &Captions, mdd: &Captions) -> String {
-    let mut out = String::new();
-    for i in 0..TOLD.min(tdd.texts.len()).min(mdd.texts.len()) {
-        let truth = tdd.references[i].join(" | ");
-        let said = |c: &Captions| if c.matches[i] { "right".to_string() } else { c.texts[i].clone() };
-        out += &format!("{truth}\n  TDD: {}\n  MDD: {}\n", said(tdd), said(mdd));
-    }
-    out
+    let said = |c: &Captions, i: usize| if c.matches[i] { "right".to_string() } else { c.texts[i].clone() };
+    let n = tdd.texts.len().min(mdd.texts.len());
+    let picked = pick(n, TOLD, |i| !tdd.matches[i] || !mdd.matches[i]);
+    let line =
+        |i: usize| format!("{}\n  TDD: {}\n  MDD: {}\n", tdd.references[i].join(" | "), said(tdd, i), said(mdd, i));
+    let text: String = picked.into_iter().map(line).collect();
+    format!("the first test images, and then the first that one of the two gets wrong:\n{text}")
 }
 
 fn curves(tdd: &Finished, mdd: &Finished) -> Result<Drawing> {
@@ -156,19 +168,29 @@ fn steps(tdd: &Measured, mdd: &Measured) -> Result<Drawing> {
 
 fn tiles(made: &Captions, test: &Sequences) -> Result<Drawing> {
     let mut tiles = Vec::new();
-    for (i, index) in made.indices.iter().enumerate().take(SHOWN) {
-        let image = test.image(*index as usize)?;
-        tiles.push(Tile {
-            picture: Picture { width: image.width, height: image.height, channels: image.channels, pixels: image.data },
-            caption: made.texts[i].clone(),
-            right: Some(made.matches[i]),
-        });
+    for i in pick(made.texts.len(), SHOWN, |i| !made.matches[i]) {
+        let image = test.image(made.indices[i] as usize)?;
+        let caption = made.texts[i].clone();
+        let picture =
+            Picture { width: image.width, height: image.height, channels: image.channels, pixels: image.data };
+        tiles.push(Tile { picture, caption, right: Some(made.matches[i]) });
     }
     Ok(Figure::tiles(&TilesSpec {
-        title: "Test images and their captions by TDD".into(),
+        title: format!("TDD's captions: the first {} test images, then the first that are wrong", SHOWN.0),
         columns: 4,
         lines: 4,
         tiles,
         width: Some(480.0),
     })?)
+}
+
+/// The first test images as files, to try other commands on.
+fn write_images(test: &Sequences, folder: &Path) -> Result<()> {
+    let io = |e: std::io::Error| Failure::input(format!("{}: {e}", folder.display()));
+    std::fs::create_dir_all(folder).map_err(io)?;
+    for i in 0..SHOWN.0.min(test.len()) {
+        let png = test.image(i)?.to_png().map_err(Failure::ours)?;
+        write_atomic(&folder.join(format!("{i}.png")), &png)?;
+    }
+    Ok(())
 }

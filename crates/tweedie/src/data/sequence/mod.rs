@@ -223,7 +223,8 @@ pub fn open_sequences(path: impl AsRef<Path>, options: &SequenceOptions) -> Resu
 fn hold_out(all: &Texts, options: &SequenceOptions) -> Option<(Texts, Texts, String)> {
     let (n, share) = (all.len(), options.open.val_fraction);
     let (rest, held, what) = if options.layout == Layout::Packed {
-        let first = n - ((n as f64 * share).round() as usize).min(n);
+        let least = (share > 0.0) as usize; // a short text has few pieces
+        let first = n - ((n as f64 * share).round() as usize).max(least).min(n);
         ((0..first as u32).collect(), (first as u32..n as u32).collect(), "the end of the training text")
     } else {
         let (rest, held) = split::held_out(n, &options.open)?;
