@@ -61,3 +61,16 @@ pub fn resolve(recipe: &str, sets: &[String], flags: &[(String, String)]) -> Res
     config.check()?;
     Ok((config, origins))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_recipe_resolves() {
+        for (name, ..) in RECIPES {
+            let (config, _) = resolve(name, &[], &[]).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(config.train.epochs > 0);
+        }
+    }
+}

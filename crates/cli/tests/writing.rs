@@ -32,6 +32,15 @@ fn refused(dir: &Path, args: &[&str], words: &[&str]) {
     assert!(code == 1 && words.iter().all(|w| err.contains(w)), "{args:?}\n{err}");
 }
 
+/// The first number called `name`.
+fn number(v: &Value, name: &str) -> Option<f64> {
+    match v {
+        Value::Object(m) => m.get(name).and_then(Value::as_f64).or_else(|| m.values().find_map(|v| number(v, name))),
+        Value::Array(a) => a.iter().find_map(|v| number(v, name)),
+        _ => None,
+    }
+}
+
 const TEXT: &str = r#"
 [data]
 task = "text"
@@ -152,9 +161,11 @@ fn text_is_learned_written_and_measured() {
     let v = json(dir, &["trace", "tdd", "--json"]);
     assert_eq!((v["steps"].as_array().unwrap().len(), v["steps"][0]["tokens"].as_array().unwrap().len()), (3, 16));
 
-    refused(dir, &["generate", "tdd", "--prompt", "THE"], &["vocabulary lacks"]);
+    refused(dir, &["generate", "tdd", "--prompt", "THE"], &["vocabulary lacks 'THE'"]);
     refused(dir, &["generate", "tdd", "--prompt", "the cat sat on a mat and saw"], &["28 tokens", "16"]);
     refused(dir, &["generate", "tdd", "--prompt", "a", "--infill", "a_"], &["not both"]);
+    refused(dir, &["eval", "tdd", "--steps", "1,5"], &["--steps has no meaning here"]);
+    assert_eq!(json(dir, &["eval", "tdd", "--json", "--limit", "5"])["sequences"], 5);
     refused(dir, &["caption", "tdd", "x.png"], &["without images", "tweedie generate tdd"]);
     refused(dir, &["classify", "tdd", "x.png"], &["writes text"]);
     refused(
@@ -205,11 +216,15 @@ fn captions_are_learned_written_and_measured() {
     assert!(v["bound"]["nats_per_token"].as_f64().unwrap() > 0.0 && v["examples"][0]["references"][0].is_string());
     // What it wrote can be scored by itself, with the same result.
     let scored = json(dir, &["score", "res/references.json", "res/captions.json", "--allow-empty", "--json"]);
-    let text = scored.to_string();
-    assert!(text.contains("cider_d"), "{text}");
+    assert_eq!(number(&scored, "cider_d"), number(&rows[3], "cider_d"), "{scored}");
     let v = json(dir, &["eval", "mdd", "--json", "--unmask", "random,confident"]);
     assert_eq!(v["rows"].as_array().unwrap().len(), 2);
     refused(dir, &["generate", "tdd"], &["looks at images", "tweedie caption tdd"]);
-    refused(dir, &["caption", "tdd", image, "--infill", "a zebra"], &["lacks a word", "zebra"]);
+    refused(dir, &["caption", "tdd", image, "--infill", "a zebra"], &["lacks 'zebra'"]);
     refused(dir, &["trace", "tdd"], &["name one"]);
+    refused(dir, &["eval", "tdd", "--unmask", "random"], &["--unmask has no meaning here"]);
+    // A folder of images, each captioned as by itself.
+    let out = succeeds(dir, &["caption", "tdd", "coco/train2017"]);
+    assert_eq!(out.lines().count(), 32);
+    assert!(out.contains(succeeds(dir, &["caption", "tdd", image]).trim()));
 }

@@ -92,7 +92,9 @@ pub fn captions(
     let (n, mut all) = (t.model.sizes().tokens, Captions::default());
     let mut loader = loader(t, source, config, batch_size(t))?;
     for batch in loader.by_ref() {
-        let batch = batch?;
+        let mut batch = batch?;
+        let wanted = wanted(limit, all.texts.len(), batch.indices.len());
+        shorten(&mut batch, wanted, n);
         let images = images(t, config, &batch)?;
         let ending = Some(free_ending(tokenizer));
         let made = generator.generate(&Request { ending, ..Request::new(images.as_ref(), &batch.indices) })?;
@@ -115,41 +117,48 @@ pub fn captions(
 }
 
 /// Bounds on −ln p of every sequence of `source` (at most `limit`, 0: all), each from `draws` times. What follows the end of
-/// a text does not count.
-pub fn bound(t: &Trained, source: &Sequences, config: &Config, draws: usize, limit: usize) -> Result<Bounds> {
+/// a text does not count. Also the number of characters of those sequences, for bits per character.
+pub fn bound(t: &Trained, source: &Sequences, config: &Config, draws: usize, limit: usize) -> Result<(Bounds, u64)> {
     let tokenizer = t.tokenizer()?;
-    let (mut all, device) = (Bounds::default(), t.model.device());
+    let (n, device) = (t.model.sizes().tokens, t.model.device());
+    let (mut all, mut chars) = (Bounds::default(), 0);
     for batch in loader(t, source, config, batch_size(t))? {
-        let batch = batch?;
+        let mut batch = batch?;
+        let wanted = wanted(limit, all.nats.len(), batch.indices.len());
+        shorten(&mut batch, wanted, n);
         let images = images(t, config, &batch)?;
         all.extend(bound_of(t, &device, images.as_ref(), &batch.tokens, &batch.indices, tokenizer, draws)?);
+        chars += characters(&batch.tokens, n, tokenizer);
         if limit > 0 && all.nats.len() >= limit {
             break;
         }
     }
-    Ok(all)
+    Ok((all, chars))
 }
 
-/// Characters of the text of the first `count` sequences: what bits per character are counted by. Text is what the tokens
-/// decode to; the end of a text counts as one character (a line end), padding as none.
-pub fn characters(t: &Trained, source: &Sequences, config: &Config, count: usize) -> Result<u64> {
-    let (tokenizer, n) = (t.tokenizer()?, t.model.sizes().tokens);
-    let (mut chars, mut seen) = (0, 0);
-    let texts_only = LoaderConfig { threads: config.data.workers, ..LoaderConfig::eval(256) };
-    for batch in Loader::sequences(source.clone(), None, texts_only)? {
-        for row in batch?.tokens.chunks_exact(n).take(count - seen) {
-            // Each end mark reads as a line end; of a packed window none is added behind the last.
-            let ends = row.iter().filter(|t| **t == tokenizer.eos()).count();
-            let text = tokenizer.decode_packed(row);
-            let text = if tokenizer.pad() == tokenizer.eos() { text.trim_end_matches('\n') } else { text.as_str() };
-            chars += text.chars().count() as u64 + (tokenizer.pad() == tokenizer.eos() && ends > 0) as u64;
-            seen += 1;
-        }
-        if seen >= count {
-            break;
-        }
-    }
-    Ok(chars)
+/// How many of `there` more examples are wanted, `limit` in all (0: every one), of which there are `have`.
+fn wanted(limit: usize, have: usize, there: usize) -> usize {
+    if limit == 0 { there } else { there.min(limit - have) }
+}
+
+/// The first `keep` examples of a batch.
+fn shorten(batch: &mut Batch, keep: usize, n: usize) {
+    let values = batch.images.len() / batch.indices.len().max(1);
+    batch.images.truncate(keep * values);
+    batch.tokens.truncate(keep * n);
+    batch.indices.truncate(keep);
+}
+
+/// Characters of rows of tokens: what they decode to, where an end mark reads as a line end and padding as nothing.
+fn characters(tokens: &[u32], n: usize, tokenizer: &Tokenizer) -> u64 {
+    let one_mark = tokenizer.pad() == tokenizer.eos();
+    let of = |row: &[u32]| {
+        // One mark for both: of the run of them at the end, the first is the end.
+        let kept = row.iter().rposition(|t| *t != tokenizer.pad()).map_or(0, |i| i + 1);
+        let row = if one_mark { &row[..(kept + 1).min(row.len())] } else { row };
+        tokenizer.decode_packed(row).chars().count() as u64
+    };
+    tokens.chunks_exact(n).map(of).sum()
 }
 
 /// Bounds of tokens \[B·N\], one image each if the model is told them.

@@ -19,7 +19,7 @@ use crate::report;
 pub struct Args {
     /// Run folder, or one checkpoint in it
     run: PathBuf,
-    /// Images (JPEG, PNG, WebP)
+    /// Images (JPEG, PNG, WebP), or folders of them
     #[arg(required = true, value_name = "IMG")]
     images: Vec<PathBuf>,
     #[command(flatten)]
@@ -60,12 +60,13 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let e = &loaded.config.model.encoder;
     let transform = Transform::eval(&loaded.config.augment, e.image, e.channels)?;
-    let sample = args.writing.sample(&loaded.config.sample)?;
+    let sample = args.writing.sample(&loaded.config.sample, true)?;
     let given = args.writing.given(&loaded, None)?;
     let t = &loaded.trained;
     let generator = Generator::new(&t.model, &t.schedule, t.lambda, &sample)?;
     let (mut answers, mut unreadable) = (Vec::new(), 0);
-    for (i, path) in args.images.iter().enumerate() {
+    let paths = files(&args.images)?;
+    for path in &paths {
         let image =
             std::fs::read(path).map_err(|e| e.to_string()).and_then(|b| Image::decode(&b).map_err(|e| e.to_string()));
         let image = match image {
@@ -77,9 +78,10 @@ pub fn run(args: &Args) -> Result<()> {
             }
         };
         let mut values = vec![0.0; transform.values()];
-        transform.apply(image, Address { seed: 0, epoch: 0, example: i as u32 }, &mut values);
+        transform.apply(image, Address { seed: 0, epoch: 0, example: 0 }, &mut values);
         let images = Tensor::from_f32(&choice.device, &[1, e.channels, e.image, e.image], values)?;
-        let captions = args.writing.write(&loaded, &generator, Some(&images), i as u32, given.as_deref())?;
+        // The same noise for every image: a caption does not depend on what else is asked for.
+        let captions = args.writing.write(&loaded, &generator, Some(&images), 0, given.as_deref())?;
         if !args.json {
             report::print(&format!("{}: {}\n", path.display(), lines(&captions)))?;
         }
@@ -90,8 +92,34 @@ pub fn run(args: &Args) -> Result<()> {
     }
     match unreadable {
         0 => Ok(()),
-        n => Err(Failure::input(format!("{n} of {} images could not be read", args.images.len()))),
+        n => Err(Failure::input(format!("{n} of {} images could not be read", paths.len()))),
     }
+}
+
+/// The files, and of folders the images in them by name.
+fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    const KINDS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
+    let mut all = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            all.push(path.clone());
+            continue;
+        }
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(path)? {
+            let file = entry?.path();
+            let kind = file.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
+            if KINDS.contains(&kind.as_str()) {
+                found.push(file);
+            }
+        }
+        if found.is_empty() {
+            return Err(Failure::input(format!("{}: no images in this folder", path.display())));
+        }
+        found.sort();
+        all.extend(found);
+    }
+    Ok(all)
 }
 
 /// One text as it is; several with their bounds, one below the other.

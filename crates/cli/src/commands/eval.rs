@@ -45,13 +45,13 @@ pub struct Args {
     pub sampler: Vec<String>,
     /// What the first step starts from: noise or zeros
     #[arg(long, value_name = "START")]
-    start: Option<String>,
+    pub start: Option<String>,
     /// Follow the noise levels of another schedule
     #[arg(long, value_name = "NAME")]
     pub schedule: Option<String>,
     /// Majority over this many draws (reported as such)
     #[arg(long, value_name = "N")]
-    votes: Option<usize>,
+    pub votes: Option<usize>,
     /// Seed of the sampling noise
     #[arg(long)]
     pub seed: Option<u64>,
@@ -63,7 +63,7 @@ pub struct Args {
     pub limit: usize,
     /// Accuracy of each class
     #[arg(long)]
-    per_class: bool,
+    pub per_class: bool,
     #[command(flatten)]
     pub text: TextArgs,
     /// auto, cpu, cuda or cuda:N

@@ -77,7 +77,29 @@ fn sequences(args: &Args, loaded: &Loaded) -> Result<(Sequences, String)> {
     Ok((Sequences::new(texts.clone(), tokenizer, &loaded.config.data.sequence_config())?, origin.into()))
 }
 
+/// Flags that mean nothing for this model are refused: a table should not seem to answer them.
+fn check(args: &Args, loaded: &Loaded) -> Result<()> {
+    let text = loaded.config.data.task == Task::Text;
+    let tdd = loaded.trained.model.is_tdd();
+    for (given, flag, why) in [
+        (text && !args.steps.is_empty(), "--steps", "text is measured by its bound, which needs no sampler"),
+        (text && !args.sampler.is_empty(), "--sampler", "text is measured by its bound, which needs no sampler"),
+        (text && !args.guidance.is_empty(), "--guidance", "text is measured by its bound, which needs no sampler"),
+        (args.votes.is_some(), "--votes", "captions are not voted on"),
+        (args.start.is_some(), "--start", "sequences start from noise"),
+        (args.per_class, "--per-class", "sequences have no classes"),
+        (tdd && !args.text.unmask.is_empty(), "--unmask", "this model masks nothing"),
+        (!tdd && args.schedule.is_some(), "--schedule", "masking has no noise levels"),
+    ] {
+        if given {
+            return Err(Failure::input(format!("{flag} has no meaning here: {why}")));
+        }
+    }
+    Ok(())
+}
+
 pub fn run(args: &Args, loaded: &Loaded) -> Result<()> {
+    check(args, loaded)?;
     let (source, origin) = sequences(args, loaded)?;
     note(&format!("{}: step {}, {} sequences ({origin})", loaded.checkpoint.display(), loaded.step, source.len()));
     match loaded.config.data.task {
@@ -91,8 +113,7 @@ pub fn run(args: &Args, loaded: &Loaded) -> Result<()> {
 }
 
 fn bound(args: &Args, loaded: &Loaded, source: &Sequences, draws: usize) -> Result<Bound> {
-    let b = texts::bound(&loaded.trained, source, &loaded.config, draws, args.limit)?;
-    let chars = texts::characters(&loaded.trained, source, &loaded.config, b.nats.len())?;
+    let (b, chars) = texts::bound(&loaded.trained, source, &loaded.config, draws, args.limit)?;
     let (estimate, tokens) = (b.per_token(), b.weight.iter().sum::<f64>());
     let bits = estimate.in_bits();
     let per_char = tokens / chars.max(1) as f64;

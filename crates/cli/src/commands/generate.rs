@@ -18,7 +18,7 @@ pub struct Args {
     /// Run folder, or one checkpoint in it
     run: PathBuf,
     /// How many texts
-    #[arg(short, long, default_value_t = 1, value_name = "N")]
+    #[arg(short, long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     number: u32,
     /// How every text begins
     #[arg(long, value_name = "TEXT")]
@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<()> {
         return Err(Failure::input(format!("{name}: this model looks at images"))
             .hint(format!("tweedie {command} {name} IMAGE")));
     }
-    let sample = args.writing.sample(&loaded.config.sample)?;
+    let sample = args.writing.sample(&loaded.config.sample, false)?;
     let given = args.writing.given(&loaded, args.prompt.as_deref())?;
     let t = &loaded.trained;
     let generator = Generator::new(&t.model, &t.schedule, t.lambda, &sample)?;

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use tweedie::config::SampleConfig;
+use tweedie::data::Layout;
 use tweedie::run::Loaded;
 use tweedie::sample::{Ending, Generator, Request};
 use tweedie::texts::bound_of;
@@ -56,6 +57,20 @@ pub struct Written {
     pub nats: Option<(f64, f64)>,
 }
 
+/// Names of the class of words that a vocabulary lacks.
+const UNKNOWN: [&str; 3] = [UNK, "[UNK]", "<|unk|>"];
+
+/// The classes of `text`, or an error that names the word that has none.
+fn known(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
+    let unknown = |text: &str| tokenizer.encode(text).iter().any(|id| UNKNOWN.contains(&tokenizer.token(*id).as_str()));
+    if unknown(text) {
+        let word = text.split_whitespace().find(|w| unknown(w)).unwrap_or(text);
+        return Err(Failure::input(format!("the model's vocabulary lacks '{word}'"))
+            .hint(format!("tweedie tokenizer show RUN/tokenizer.json {word:?}")));
+    }
+    Ok(tokenizer.encode(text))
+}
+
 /// Tokens that a template gives, and gaps; underscores stand for one token each.
 fn template(tokenizer: &Tokenizer, n: usize, text: &str) -> Result<Vec<Option<u32>>> {
     let mut all = Vec::new();
@@ -68,14 +83,19 @@ fn template(tokenizer: &Tokenizer, n: usize, text: &str) -> Result<Vec<Option<u3
             continue;
         }
         let end = rest.find('_').unwrap_or(rest.len());
-        let ids = tokenizer.encode(&rest[..end]);
-        if ids.iter().any(|id| tokenizer.token(*id) == UNK) {
-            return Err(Failure::input(format!("the model's vocabulary lacks a word of '{}'", rest[..end].trim()))
-                .hint(format!("tweedie tokenizer show RUN/tokenizer.json {:?}", rest[..end].trim())));
+        let part = &rest[..end];
+        // Blanks around gaps are characters where every character is a token; elsewhere they only part words.
+        let part = if tokenizer.encode(part).len() == part.chars().count() { part } else { part.trim() };
+        if !part.is_empty() {
+            all.extend(known(tokenizer, part)?.into_iter().map(Some));
         }
-        all.extend(ids.into_iter().map(Some));
         rest = &rest[end..];
     }
+    filled(all, n, text)
+}
+
+/// As long as the model's texts, or an error that says that there is no room.
+fn filled(mut all: Vec<Option<u32>>, n: usize, text: &str) -> Result<Vec<Option<u32>>> {
     if all.len() > n {
         return Err(Failure::input(format!("'{text}' has {} tokens, the model writes {n}", all.len())));
     }
@@ -85,7 +105,7 @@ fn template(tokenizer: &Tokenizer, n: usize, text: &str) -> Result<Vec<Option<u3
 
 impl WritingArgs {
     /// The run's sampling settings, changed by the flags.
-    pub fn sample(&self, base: &SampleConfig) -> Result<SampleConfig> {
+    pub fn sample(&self, base: &SampleConfig, conditional: bool) -> Result<SampleConfig> {
         let mut s = base.clone();
         s.steps = self.steps.unwrap_or(s.steps);
         s.guidance = self.guidance.unwrap_or(s.guidance);
@@ -96,6 +116,9 @@ impl WritingArgs {
         }
         if let Some(name) = &self.unmask {
             s.unmask = super::eval::parse("way to unmask", name, "random or confident")?;
+        }
+        if !conditional && self.guidance.is_some_and(|g| g != 1.0) {
+            return Err(Failure::input("--guidance needs an image to guide to; leave it out for text alone"));
         }
         if s.steps == 0 || self.candidates == 0 || self.draws == 0 {
             return Err(Failure::input("--steps, --candidates and --draws must be at least 1"));
@@ -126,7 +149,7 @@ impl WritingArgs {
     ) -> Result<Vec<Written>> {
         let t = &loaded.trained;
         let (tokenizer, n) = (t.tokenizer()?, t.model.sizes().tokens);
-        let lines = images.is_some() || self.length.is_some();
+        let lines = loaded.config.data.sequence_config().layout == Layout::Lines || self.length.is_some();
         let ending = lines.then(|| Ending {
             eos: tokenizer.eos(),
             pad: tokenizer.pad(),
@@ -135,7 +158,14 @@ impl WritingArgs {
         });
         let examples = [example];
         let request = Request { given, ending, candidates: self.candidates, ..Request::new(images, &examples) };
-        let made = generator.generate(&request)?;
+        let mut made = generator.generate(&request)?;
+        if lines {
+            // What stands behind the end is not part of the text, nor of its likelihood.
+            for row in made.tokens.chunks_exact_mut(n) {
+                let end = row.iter().position(|t| *t == tokenizer.eos()).map_or(n, |i| i + 1);
+                row[end..].fill(tokenizer.pad());
+            }
+        }
         let text = |row: &[u32]| if lines { tokenizer.decode(row) } else { tokenizer.decode_packed(row) };
         let mut all: Vec<Written> =
             made.tokens.chunks_exact(n).map(|row| Written { text: text(row), nats: None }).collect();
@@ -158,21 +188,11 @@ impl WritingArgs {
     }
 }
 
-/// Tokens at the start.
+/// Tokens at the start. Underscores of a prompt are text.
 fn prompt(loaded: &Loaded, text: &str) -> Result<Vec<Option<u32>>> {
     let t = &loaded.trained;
-    // Underscores of a prompt are text.
-    let (tokenizer, n) = (t.tokenizer()?, t.model.sizes().tokens);
-    let ids = tokenizer.encode(text);
-    if ids.iter().any(|id| tokenizer.token(*id) == UNK) {
-        return Err(Failure::input(format!("the model's vocabulary lacks a part of '{text}'")));
-    }
-    if ids.len() > n {
-        return Err(Failure::input(format!("the prompt has {} tokens, the model writes {n}", ids.len())));
-    }
-    let mut all: Vec<Option<u32>> = ids.into_iter().map(Some).collect();
-    all.resize(n, None);
-    Ok(all)
+    let ids = known(t.tokenizer()?, text)?;
+    filled(ids.into_iter().map(Some).collect(), t.model.sizes().tokens, text)
 }
 
 #[cfg(test)]
