@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    bench_data, bench_model, bench_ops, classify, config_show, data_inspect, devices, eval, quickstart, reproduce,
-    score, selftest, tokenizer, trace, train,
+    bench_data, bench_model, bench_ops, caption, classify, config_show, data_inspect, devices, eval, generate,
+    quickstart, reproduce, score, selftest, tokenizer, trace, train,
 };
 use failure::{Failure, Result};
 
@@ -33,10 +33,14 @@ enum Command {
     Quickstart(quickstart::Args),
     /// Train a model by a recipe
     Train(train::Args),
-    /// Measure a trained model: top-1/5, calibration, sampling steps and guidance
+    /// Measure a trained model over sampling steps and guidance: accuracy, caption scores, bits per character
     Eval(eval::Args),
     /// Say what is on images
     Classify(classify::Args),
+    /// Say in words what is on images
+    Caption(caption::Args),
+    /// Write text
+    Generate(generate::Args),
     /// Watch a prediction come about, step by step
     Trace(trace::Args),
     /// Make tables and figures of the paper again: train what is missing, measure, write a report
@@ -99,6 +103,8 @@ fn run(cli: Cli) -> Result<()> {
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Classify(args) => classify::run(&args),
+        Command::Caption(args) => caption::run(&args),
+        Command::Generate(args) => generate::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Score(args) => score::run(&args),

@@ -6,11 +6,21 @@ use tweedie::settings::{self, Layers, Origin};
 use crate::failure::{Failure, Result};
 
 /// Recipes inside the program: name, text, one line about it.
-pub const RECIPES: [(&str, &str, &str); 5] = [
+pub const RECIPES: [(&str, &str, &str); 11] = [
     ("digits", include_str!("../../../configs/digits.toml"), "embedded 8×8 digits, a minute on a CPU"),
     ("shapes", include_str!("../../../configs/shapes.toml"), "captions of embedded scenes, minutes on a CPU"),
     ("cifar10", include_str!("../../../configs/cifar10.toml"), "CIFAR-10 from scratch, one GPU"),
     ("imagenette", include_str!("../../../configs/imagenette.toml"), "ten ImageNet classes at 96×96, one GPU"),
+    ("coco-96", include_str!("../../../configs/coco-96.toml"), "captions of COCO photos at 96×96, one GPU"),
+    ("flickr8k", include_str!("../../../configs/flickr8k.toml"), "captions of Flickr8k at 96×96, one GPU"),
+    ("coco-captions", include_str!("../../../configs/coco-captions.toml"), "captions of COCO at 224×224"),
+    (
+        "imagenet-vl-captions",
+        include_str!("../../../configs/imagenet-vl-captions.toml"),
+        "captions of ImageNet (imagenet-1k-vl-enriched)",
+    ),
+    ("ptb-chars", include_str!("../../../configs/ptb-chars.toml"), "Penn Treebank as characters, one GPU"),
+    ("wikitext2", include_str!("../../../configs/wikitext2.toml"), "WikiText-2 as words, one GPU"),
     ("imagenet-vit-b16", include_str!("../../../configs/imagenet-vit-b16.toml"), "the paper's run on ImageNet"),
 ];
 

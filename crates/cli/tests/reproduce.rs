@@ -41,10 +41,14 @@ fn read(path: PathBuf) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
+/// Of all runs, in order.
 fn checkpoints(out: &Path) -> Vec<PathBuf> {
     let runs = fs::read_dir(out.join("runs")).into_iter().flatten().flatten();
     let of = |run: PathBuf| fs::read_dir(run.join("checkpoints")).into_iter().flatten().flatten();
-    runs.flat_map(|r| of(r.path())).map(|e| e.path()).filter(|p| p.join("state.json").exists()).collect()
+    let named = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("step-"));
+    let mut all: Vec<PathBuf> = runs.flat_map(|r| of(r.path())).map(|e| e.path()).filter(named).collect();
+    all.sort();
+    all
 }
 
 #[test]
@@ -125,7 +129,7 @@ fn an_interrupted_plan_goes_on() {
     let dir = TempDir::new().unwrap();
     let out = dir.path().join("out");
     // Far more epochs than the time until the signal allows; the same command then goes on.
-    let args = ["--epochs", "12", "--set", "train.checkpoint_every=1"];
+    let args = ["--epochs", "20", "--set", "train.checkpoint_every=1"];
     let mut child = tiny(dir.path(), "heatmap", &args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let started = Instant::now();
     while checkpoints(&out).is_empty() {

@@ -130,6 +130,28 @@ pub fn bound(t: &Trained, source: &Sequences, config: &Config, draws: usize, lim
     Ok(all)
 }
 
+/// Characters of the text of the first `count` sequences: what bits per character are counted by. Text is what the tokens
+/// decode to; the end of a text counts as one character (a line end), padding as none.
+pub fn characters(t: &Trained, source: &Sequences, config: &Config, count: usize) -> Result<u64> {
+    let (tokenizer, n) = (t.tokenizer()?, t.model.sizes().tokens);
+    let (mut chars, mut seen) = (0, 0);
+    let texts_only = LoaderConfig { threads: config.data.workers, ..LoaderConfig::eval(256) };
+    for batch in Loader::sequences(source.clone(), None, texts_only)? {
+        for row in batch?.tokens.chunks_exact(n).take(count - seen) {
+            // Each end mark reads as a line end; of a packed window none is added behind the last.
+            let ends = row.iter().filter(|t| **t == tokenizer.eos()).count();
+            let text = tokenizer.decode_packed(row);
+            let text = if tokenizer.pad() == tokenizer.eos() { text.trim_end_matches('\n') } else { text.as_str() };
+            chars += text.chars().count() as u64 + (tokenizer.pad() == tokenizer.eos() && ends > 0) as u64;
+            seen += 1;
+        }
+        if seen >= count {
+            break;
+        }
+    }
+    Ok(chars)
+}
+
 /// Bounds of tokens \[B·N\], one image each if the model is told them.
 pub fn bound_of(
     t: &Trained,

@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<()> {
             return Err(Failure::input(format!("'{other}' is not an augmentation; use imagenet, crop, light or eval")));
         }
     };
-    if args.image == 0 || args.batch == 0 || !(args.seconds > 0.0) {
+    if args.image == 0 || args.batch == 0 || args.seconds <= 0.0 || args.seconds.is_nan() {
         return Err(Failure::input("--image, --batch and --seconds must be more than 0"));
     }
     let transform = |channels| match args.augment.as_str() {

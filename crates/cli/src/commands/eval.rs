@@ -4,16 +4,18 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use tweedie::config::{Precision, SampleConfig, Sampler, Start};
+use tweedie::data::Task;
 use tweedie::metrics::Report;
 use tweedie::run::{self, Weights};
 use tweedie::train::evaluate;
 
+use super::eval_texts::TextArgs;
 use super::train::{note, open_data};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table};
 
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum Split {
+pub enum Split {
     /// The test split, else the validation split
     Final,
     /// What checkpoints were chosen on
@@ -31,43 +33,45 @@ pub struct Args {
     data: Option<String>,
     /// Which images: final (the test split, else the validation split), val or train
     #[arg(long, value_enum, default_value_t = Split::Final, value_name = "SPLIT")]
-    split: Split,
+    pub split: Split,
     /// Numbers of sampling steps
     #[arg(long, value_delimiter = ',', value_name = "S,…")]
-    steps: Vec<usize>,
+    pub steps: Vec<usize>,
     /// Guidance weights (1: none)
     #[arg(long, value_delimiter = ',', value_name = "W,…")]
-    guidance: Vec<f32>,
+    pub guidance: Vec<f32>,
     /// argmax, multinomial, softmax, ddim or ancestral
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
-    sampler: Vec<String>,
+    pub sampler: Vec<String>,
     /// What the first step starts from: noise or zeros
     #[arg(long, value_name = "START")]
     start: Option<String>,
     /// Follow the noise levels of another schedule
     #[arg(long, value_name = "NAME")]
-    schedule: Option<String>,
+    pub schedule: Option<String>,
     /// Majority over this many draws (reported as such)
     #[arg(long, value_name = "N")]
     votes: Option<usize>,
     /// Seed of the sampling noise
     #[arg(long)]
-    seed: Option<u64>,
+    pub seed: Option<u64>,
     /// The weights as trained, not their average
     #[arg(long)]
     raw: bool,
     /// At most this many images
     #[arg(long, default_value_t = 0, value_name = "N")]
-    limit: usize,
+    pub limit: usize,
     /// Accuracy of each class
     #[arg(long)]
     per_class: bool,
+    #[command(flatten)]
+    pub text: TextArgs,
     /// auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
     /// Print JSON
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 #[derive(Serialize)]
@@ -97,6 +101,9 @@ pub fn run(args: &Args) -> Result<()> {
     loaded.notes.iter().for_each(|n| note(n));
     if let Some(d) = &args.data {
         loaded.config.data.path = d.clone();
+    }
+    if loaded.config.data.task != Task::Class {
+        return super::eval_texts::run(args, &loaded);
     }
     let dataset = open_data(&loaded.config)?;
     if dataset.class_names.len() > loaded.config.model.classes {

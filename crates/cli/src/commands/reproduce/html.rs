@@ -60,11 +60,11 @@ fn how(h: &mut String, plan: &Plan) -> Result<()> {
             .to_string(),
         n => format!("{n} training seeds; ± is their standard deviation."),
     };
-    let _ = write!(
+    let _ = writeln!(
         h,
-        "<p>Data: {}, {} classes, {} training and {} test images ({}). {epochs} epochs ({recipe}). Every number is of the last \
-         checkpoint with averaged weights: nothing was chosen by accuracy. {seeds} The standard error is that of the number of \
-         test images.</p>\n",
+        "<p>Data: {}, {} classes, {} training and {} test images ({}). Epochs: {epochs} ({recipe}). Every number is of the last \
+         checkpoint with averaged weights: no checkpoint was chosen by accuracy. {seeds} The standard error is that of the number of \
+         test images.</p>",
         escape(&data.name),
         data.class_names.len(),
         data.train()?.len(),

@@ -22,7 +22,7 @@ const NOTE: &str = "reproduce.json";
 pub struct Finished {
     /// Its folder.
     pub path: PathBuf,
-    /// Its last checkpoint: no choice by accuracy, so nothing was chosen on any image.
+    /// Its last checkpoint: none is chosen by accuracy.
     pub checkpoint: PathBuf,
     /// Seconds of training, all starts together.
     pub seconds: f64,

@@ -146,7 +146,7 @@ pub struct SequenceSet {
     pub layout: Layout,
     /// Training examples.
     pub train: Option<Texts>,
-    /// Examples for evaluation during training: the validation split, else the test split, else some held out.
+    /// Examples for evaluation during training: the validation split, else some held out, else the test split.
     pub val: Option<Texts>,
     /// Where `val` comes from, in words.
     pub val_origin: String,
@@ -250,6 +250,14 @@ impl SequenceSet {
     /// The split for evaluation during training, or an error that says it is missing.
     pub fn val(&self) -> Result<&Texts> {
         self.val.as_ref().ok_or_else(|| self.lacks("validation", "val"))
+    }
+
+    /// The split for the final evaluation: the test split, else the one of [`SequenceSet::val`]; and its origin in words.
+    pub fn final_split(&self) -> Result<(&Texts, &str)> {
+        match &self.test {
+            Some(test) => Ok((test, "the test split")),
+            None => Ok((self.val()?, &self.val_origin)),
+        }
     }
 
     fn lacks(&self, what: &str, name: &str) -> DataError {

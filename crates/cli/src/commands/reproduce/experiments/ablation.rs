@@ -81,10 +81,12 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         of: "ablation table",
         text: vec![
             format!(
-                "The paper's regression loss predicts the noise and ends at chance (0.13 %). It does not say how that network's \
-                 output became a class, so both readings are here: as logits, as if only the loss had changed, and turned \
-                 into the clean vector that the noise implies, as in other diffusions. Chance is {chance:.0} % here. \
-                 Regression is sampled without guidance, which is about logits."
+                "The paper's regression loss predicts the noise and ends near chance (0.13 % of a thousand classes). It does \
+                 not say how that network's output became a class, so both readings are here: as logits, as if only the \
+                 loss had changed, and turned into the clean vector that the noise implies, as in other diffusions. Since \
+                 ε̂ = (y_t − √ᾱ_t·λ·x̂0) / σ_t, the class that the network believes in is where the noise is least, so that \
+                 reading it as logits can fall below chance, which is {chance:.0} % here. Regression is sampled without \
+                 guidance, which is about logits."
             ),
             "The paper's rows of the first block are of epoch 400, the others of epoch 500; all of ours are of the last epoch. \
              With and without guidance is a choice of the sampler: one and the same network, trained with dropped conditions."

@@ -56,7 +56,7 @@ fn captions_tell_the_scene_and_splits_share_none() {
     }
     // A quarter, a half, a quarter; five standard deviations of 23,000 draws are 330.
     for (n, share) in sizes.into_iter().zip([1, 2, 1]) {
-        assert!((n as i32 - 5750 * share).abs() < 400, "{sizes:?}");
+        assert!((n - 5750_i32 * share).abs() < 400, "{sizes:?}");
     }
 }
 
