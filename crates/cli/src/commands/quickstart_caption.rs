@@ -73,7 +73,9 @@ pub fn run(sets: &[String], out: &Path, device: &Device) -> Result<String> {
         "\n{} test images, averaged weights; a caption counts if every word is right:\n{}\n{}\n\
          figures ({}): curves, loss, steps, samples (.svg and .png)\n\n\
          next:\n  \
+         tweedie caption {run}/tdd {run}/images/5.png\n  \
          tweedie trace {run}/tdd {run}/images/5.png   how a caption comes about\n  \
+         tweedie eval {run}/tdd --steps 1,5,20\n  \
          tweedie data inspect embedded:shapes\n  \
          tweedie train shapes --set process.schedule=vocab-aware --set train.kfold=4\n  \
          tweedie config show shapes                every setting, with its value\n",
