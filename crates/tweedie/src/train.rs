@@ -1,22 +1,23 @@
 //! The training loop: one for all tasks and both models.
 
+mod event;
+mod targets;
+
+pub use event::Event;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use tweedie_engine::ops::elementwise;
 use tweedie_engine::optim::{AdamConfig, AdamW, warmup_cosine};
-use tweedie_engine::{DType, Device, Noise, Tape, Tensor, rng};
+use tweedie_engine::{DType, Device, Noise, Tape, Tensor};
 
-use crate::augment::{Mix, Transform};
-use crate::config::{Config, MixedTarget, Precision, SampleConfig};
+use crate::augment::Transform;
+use crate::config::{Config, Precision, SampleConfig};
 use crate::data::{Batch, Dataset, Loader, LoaderConfig, Position, SequenceSet, Sequences, Skipped, Source, Task};
 use crate::error::{Error, Result};
-use crate::loss::{
-    ClassTargets, NoiseOf, Rows, mask_tokens, mdd_loss, mdd_sequence_loss, posterior_of_two, tdd_sequence_loss,
-    token_weights,
-};
+use crate::loss::{NoiseOf, mask_tokens, mdd_loss, mdd_sequence_loss, tdd_sequence_loss, token_weights};
 use crate::metrics::Classification;
 use crate::model::{Drop, Model, Pass, load_encoder};
 use crate::sample::{Prediction, classify};
@@ -84,87 +85,6 @@ impl Splits {
             Splits::Sequences { train, .. } => train.len(),
         }
     }
-}
-
-/// What a run looks like from outside while it goes on.
-#[derive(Clone, Debug, Serialize)]
-#[serde(tag = "event", rename_all = "kebab-case")]
-pub enum Event {
-    /// Every so many optimizer steps.
-    Step {
-        /// Steps done.
-        step: usize,
-        /// Epochs done, as a fraction.
-        epoch: f64,
-        /// Loss of this step's batch.
-        loss: f32,
-        /// Learning rate.
-        lr: f32,
-        /// Norm of the gradient before clipping.
-        grad_norm: f32,
-        /// Steps without a finite gradient so far.
-        skipped: u32,
-        /// Images per second since the last event.
-        images_per_second: f64,
-        /// Share of that time spent waiting for data.
-        waited: f64,
-        /// Seconds to the end of the run at this speed.
-        eta: f64,
-    },
-    /// After an evaluation.
-    Eval {
-        /// Steps done.
-        step: usize,
-        /// Epochs done.
-        epoch: f64,
-        /// Top-1 with the raw weights.
-        top1: f64,
-        /// Top-1 with the averaged weights.
-        ema_top1: Option<f64>,
-        /// Negative log-likelihood of the better of the two.
-        nll: f64,
-        /// Best top-1 so far.
-        best: f64,
-        /// Images it looked at.
-        images: usize,
-    },
-    /// After an evaluation of sequences.
-    EvalText {
-        /// Steps done.
-        step: usize,
-        /// Epochs done.
-        epoch: f64,
-        /// What the score is: `CIDEr-D` of captions, or `bits per token` of text (an upper bound).
-        metric: &'static str,
-        /// Score of the raw weights.
-        score: f64,
-        /// Score of the averaged weights.
-        ema_score: Option<f64>,
-        /// Share of captions that are one of their references, by the better of the two.
-        exact: Option<f64>,
-        /// Best score so far.
-        best: f64,
-        /// Sequences it looked at.
-        examples: usize,
-    },
-    /// Examples that could not be used, when there are more of them than last told.
-    Skipped {
-        /// Steps done.
-        step: usize,
-        /// How many so far.
-        examples: usize,
-        /// Texts cut to the length of a sequence so far, counted each time.
-        cut: u64,
-        /// Where and why, the first few of the new ones.
-        errors: Vec<String>,
-    },
-    /// A checkpoint was written.
-    Saved {
-        /// Steps done.
-        step: usize,
-        /// Where.
-        path: String,
-    },
 }
 
 /// A training run: model, optimizer, data, position.
@@ -439,75 +359,6 @@ impl Trainer {
     /// A noise stream at the present step.
     fn at(&self, key: &Noise) -> Result<Noise> {
         Ok(key.later(self.step as u32))
-    }
-
-    /// K noisy copies per image: their timesteps, labels and dropped conditions, a pure function of seed and step.
-    fn rows(&self, batch: &Batch) -> Result<Rows> {
-        let (b, k) = (batch.indices.len(), self.config.train.kfold);
-        let n = batch.tokens.len() / b.max(1);
-        let steps = self.trained.schedule.steps();
-        let seed = self.config.seed;
-        let words =
-            |row: u32| rng::philox([row, self.step as u32, 0, stream::ROWS], [seed as u32, (seed >> 32) as u32]);
-        let offset = rng::uniform_of(words(u32::MAX)[0]) as f64;
-        let mut r = Rows { tokens: vec![], t: vec![], drop: vec![], examples: vec![], targets: None };
-        for i in 0..b {
-            for j in 0..k {
-                let row = (i * k + j) as u32;
-                let w = words(row);
-                // Stratified over the batch; the copies of one image lie T/K apart, so they are distinct.
-                let u = (offset + (j as f64 + (i as f64 + 0.5) / b as f64) / k as f64).fract();
-                r.t.push(1 + (u * steps as f64) as u32);
-                r.drop.push((rng::uniform_of(w[1]) < self.config.train.condition_drop) as u32);
-                r.examples.push(row);
-                if n > 0 {
-                    r.tokens.extend(&batch.tokens[i * n..(i + 1) * n]);
-                    continue;
-                }
-                // A mixed image has two labels: each copy takes one of them with its weight, so that what is diffused
-                // stays a one-hot vector and the expected loss is that of the soft label.
-                let own = batch.mix.as_ref().is_none_or(|m| rng::uniform_of(w[2]) < m.lambda);
-                let partner = batch.mix.as_ref().map_or(i, |m| m.partner[i] as usize);
-                r.tokens.push(batch.labels[if own { i } else { partner }]);
-            }
-        }
-        if let (Some(mix), MixedTarget::Posterior) = (&batch.mix, self.config.loss.mixed) {
-            r.targets = Some(self.posterior_targets(&r, &batch.labels, mix)?);
-        }
-        Ok(r)
-    }
-
-    /// For each noisy copy of a mixed image the chances of its two labels, given the noise that the device will draw.
-    fn posterior_targets(&self, rows: &Rows, labels: &[u32], mix: &Mix) -> Result<Vec<f32>> {
-        let (v, k) = (self.config.model.classes, self.config.train.kfold);
-        let noise = Noise::new(&Device::Cpu, self.config.seed, stream::DIFFUSION, self.step as u32)?;
-        let mut q = vec![0.0; rows.t.len() * v];
-        for (row, q) in q.chunks_exact_mut(v).enumerate() {
-            let (a, b) = (labels[row / k], labels[mix.partner[row / k] as usize]);
-            let t = rows.t[row] as usize;
-            let (signal, spread) =
-                (self.trained.lambda * self.trained.schedule.signal(t), self.trained.schedule.spread(t));
-            let at = |class: u32| -> Result<f64> {
-                let eps = noise.normal_at(rows.examples[row], class / 4, class as usize % 4)? as f64;
-                Ok(spread * eps + if rows.tokens[row] == class { signal } else { 0.0 })
-            };
-            let p = posterior_of_two(mix.lambda as f64, at(a)? - at(b)?, signal, spread) as f32;
-            q[a as usize] += p;
-            q[b as usize] += 1.0 - p;
-        }
-        Ok(q)
-    }
-
-    fn targets(&self, batch: &Batch, range: std::ops::Range<usize>) -> ClassTargets {
-        let labels = &batch.labels;
-        let Some(mix) = &batch.mix else { return ClassTargets::Hard(labels[range].to_vec()) };
-        let v = self.config.model.classes;
-        let mut q = vec![0.0; range.len() * v];
-        for (row, i) in q.chunks_exact_mut(v).zip(range) {
-            row[labels[i] as usize] += mix.lambda;
-            row[labels[mix.partner[i] as usize] as usize] += 1.0 - mix.lambda;
-        }
-        ClassTargets::Soft(q)
     }
 
     /// Train to the end, or until `stop` says so. `each` sees what happens; `save` writes a checkpoint.

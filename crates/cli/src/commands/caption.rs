@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use tweedie::augment::{Address, Transform};
 use tweedie::config::Precision;
-use tweedie::data::{Image, Task};
+use tweedie::data::Task;
 use tweedie::run::{self, Weights};
 use tweedie::sample::Generator;
-use tweedie_engine::Tensor;
 
+use super::image_input;
 use super::train::note;
 use super::writing::{WritingArgs, Written};
 use crate::failure::{Failure, Result};
@@ -58,8 +57,6 @@ pub fn run(args: &Args) -> Result<()> {
                 .hint(format!("tweedie generate {name}")));
         }
     }
-    let e = &loaded.config.model.encoder;
-    let transform = Transform::eval(&loaded.config.augment, e.image, e.channels)?;
     let sample = args.writing.sample(&loaded.config.sample, true)?;
     let given = args.writing.given(&loaded, None)?;
     let t = &loaded.trained;
@@ -67,19 +64,15 @@ pub fn run(args: &Args) -> Result<()> {
     let (mut answers, mut unreadable) = (Vec::new(), 0);
     let paths = files(&args.images)?;
     for path in &paths {
-        let image =
-            std::fs::read(path).map_err(|e| e.to_string()).and_then(|b| Image::decode(&b).map_err(|e| e.to_string()));
-        let image = match image {
+        let image = match image_input::read(path) {
             Ok(image) => image,
             Err(why) => {
-                note(&format!("{}: {why}; skipped", path.display()));
+                note(&format!("{why}; skipped"));
                 unreadable += 1;
                 continue;
             }
         };
-        let mut values = vec![0.0; transform.values()];
-        transform.apply(image, Address { seed: 0, epoch: 0, example: 0 }, &mut values);
-        let images = Tensor::from_f32(&choice.device, &[1, e.channels, e.image, e.image], values)?;
+        let images = image_input::tensor(&loaded.config, &choice.device, image)?;
         // The same noise for every image: a caption does not depend on what else is asked for.
         let captions = args.writing.write(&loaded, &generator, Some(&images), 0, given.as_deref())?;
         if !args.json {

@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use tweedie::augment::{Address, Transform};
 use tweedie::config::{Precision, SampleConfig};
-use tweedie::data::{Image, Task};
+use tweedie::data::Task;
 use tweedie::run::{self, Weights};
 use tweedie::sample::{classify, softmax};
-use tweedie_engine::Tensor;
 
+use super::image_input;
 use super::train::note;
 use crate::failure::{Failure, Result};
 use crate::report;
@@ -59,8 +58,6 @@ pub fn run(args: &Args) -> Result<()> {
         return Err(Failure::input(format!("{}: this model writes text, it does not classify", args.run.display()))
             .hint(format!("tweedie caption {} IMAGE", args.run.display())));
     }
-    let e = &loaded.config.model.encoder;
-    let transform = Transform::eval(&loaded.config.augment, e.image, e.channels)?;
     let mut base = loaded.config.sample.clone();
     base.steps = args.steps.unwrap_or(base.steps).max(1);
     base.guidance = args.guidance.unwrap_or(base.guidance);
@@ -69,19 +66,15 @@ pub fn run(args: &Args) -> Result<()> {
     let sample = SampleConfig { ..base };
     let (mut answers, mut unreadable) = (Vec::new(), 0);
     for (i, path) in args.images.iter().enumerate() {
-        let image =
-            std::fs::read(path).map_err(|e| e.to_string()).and_then(|b| Image::decode(&b).map_err(|e| e.to_string()));
-        let image = match image {
+        let image = match image_input::read(path) {
             Ok(image) => image,
             Err(why) => {
-                note(&format!("{}: {why}; skipped", path.display()));
+                note(&format!("{why}; skipped"));
                 unreadable += 1;
                 continue;
             }
         };
-        let mut values = vec![0.0; transform.values()];
-        transform.apply(image, Address { seed: 0, epoch: 0, example: i as u32 }, &mut values);
-        let images = Tensor::from_f32(&choice.device, &[1, e.channels, e.image, e.image], values)?;
+        let images = image_input::tensor(&loaded.config, &choice.device, image)?;
         let t = &loaded.trained;
         let logits = classify(&t.model, &images, &[i as u32], &t.schedule, t.lambda, &sample, |_| {})?;
         let mut ranked: Vec<(String, f64)> = t.class_names.iter().cloned().zip(softmax(&logits)).collect();

@@ -11,6 +11,7 @@ pub mod devices;
 pub mod eval;
 pub mod eval_texts;
 pub mod generate;
+pub mod image_input;
 pub mod looks;
 pub mod quickstart;
 pub mod quickstart_caption;

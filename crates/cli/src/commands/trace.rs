@@ -3,7 +3,7 @@
 mod page;
 mod terminal;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Serialize;
 use tweedie::augment::{Address, Transform};
@@ -14,6 +14,7 @@ use tweedie::sample::{Generator, Request, classify, softmax};
 use tweedie::texts::free_ending;
 use tweedie_engine::Tensor;
 
+use super::image_input;
 use super::train::note;
 use crate::failure::{Failure, Result};
 use crate::figures::Picture;
@@ -108,7 +109,7 @@ pub fn run(args: &Args) -> Result<()> {
         return Err(Failure::input("--steps must be at least 1, and --top 1 to 8"));
     }
     let image = match (&args.input, loaded.config.model.is_conditional()) {
-        (Some(path), true) => Some(read(path)?),
+        (Some(path), true) => Some(image_input::read(path)?),
         (None, true) => {
             return Err(Failure::input("this model looks at an image; name one")
                 .hint(format!("tweedie trace {} IMAGE", args.run.display())));
@@ -159,12 +160,6 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-fn read(path: &Path) -> Result<Image> {
-    let failed = |why: String| Failure::input(format!("{}: {why}", path.display()));
-    let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
-    Image::decode(&bytes).map_err(|e| failed(e.to_string()))
-}
-
 /// The image as the model sees it: a tensor of one, and a picture.
 fn seen(loaded: &Loaded, image: Image) -> Result<(Tensor, Picture)> {
     let e = &loaded.config.model.encoder;
@@ -172,10 +167,7 @@ fn seen(loaded: &Loaded, image: Image) -> Result<(Tensor, Picture)> {
     let at = Address { seed: 0, epoch: 0, example: 0 };
     let shown = transform.preview(image.clone(), at);
     let picture = Picture { width: shown.width, height: shown.height, channels: shown.channels, pixels: shown.data };
-    let mut values = vec![0.0; transform.values()];
-    transform.apply(image, at, &mut values);
-    let device = loaded.trained.model.device();
-    Ok((Tensor::from_f32(&device, &[1, e.channels, e.image, e.image], values)?, picture))
+    Ok((image_input::tensor(&loaded.config, &loaded.trained.model.device(), image)?, picture))
 }
 
 /// A class is a sequence of one token.

@@ -1,0 +1,81 @@
+//! What a batch is trained towards: its noisy copies with their times, and the targets of mixed images.
+
+use tweedie_engine::{Device, Noise, rng};
+
+use super::{Trainer, stream};
+use crate::augment::Mix;
+use crate::config::MixedTarget;
+use crate::data::Batch;
+use crate::error::Result;
+use crate::loss::{ClassTargets, Rows, posterior_of_two};
+
+impl Trainer {
+    /// K noisy copies per image: their timesteps, labels and dropped conditions, a pure function of seed and step.
+    pub(super) fn rows(&self, batch: &Batch) -> Result<Rows> {
+        let (b, k) = (batch.indices.len(), self.config.train.kfold);
+        let n = batch.tokens.len() / b.max(1);
+        let steps = self.trained.schedule.steps();
+        let seed = self.config.seed;
+        let words =
+            |row: u32| rng::philox([row, self.step as u32, 0, stream::ROWS], [seed as u32, (seed >> 32) as u32]);
+        let offset = rng::uniform_of(words(u32::MAX)[0]) as f64;
+        let mut r = Rows { tokens: vec![], t: vec![], drop: vec![], examples: vec![], targets: None };
+        for i in 0..b {
+            for j in 0..k {
+                let row = (i * k + j) as u32;
+                let w = words(row);
+                // Stratified over the batch; the copies of one image lie T/K apart, so they are distinct.
+                let u = (offset + (j as f64 + (i as f64 + 0.5) / b as f64) / k as f64).fract();
+                r.t.push(1 + (u * steps as f64) as u32);
+                r.drop.push((rng::uniform_of(w[1]) < self.config.train.condition_drop) as u32);
+                r.examples.push(row);
+                if n > 0 {
+                    r.tokens.extend(&batch.tokens[i * n..(i + 1) * n]);
+                    continue;
+                }
+                // A mixed image has two labels: each copy takes one of them with its weight, so that what is diffused
+                // stays a one-hot vector and the expected loss is that of the soft label.
+                let own = batch.mix.as_ref().is_none_or(|m| rng::uniform_of(w[2]) < m.lambda);
+                let partner = batch.mix.as_ref().map_or(i, |m| m.partner[i] as usize);
+                r.tokens.push(batch.labels[if own { i } else { partner }]);
+            }
+        }
+        if let (Some(mix), MixedTarget::Posterior) = (&batch.mix, self.config.loss.mixed) {
+            r.targets = Some(self.posterior_targets(&r, &batch.labels, mix)?);
+        }
+        Ok(r)
+    }
+
+    /// For each noisy copy of a mixed image the chances of its two labels, given the noise that the device will draw.
+    fn posterior_targets(&self, rows: &Rows, labels: &[u32], mix: &Mix) -> Result<Vec<f32>> {
+        let (v, k) = (self.config.model.classes, self.config.train.kfold);
+        let noise = Noise::new(&Device::Cpu, self.config.seed, stream::DIFFUSION, self.step as u32)?;
+        let mut q = vec![0.0; rows.t.len() * v];
+        for (row, q) in q.chunks_exact_mut(v).enumerate() {
+            let (a, b) = (labels[row / k], labels[mix.partner[row / k] as usize]);
+            let t = rows.t[row] as usize;
+            let (signal, spread) =
+                (self.trained.lambda * self.trained.schedule.signal(t), self.trained.schedule.spread(t));
+            let at = |class: u32| -> Result<f64> {
+                let eps = noise.normal_at(rows.examples[row], class / 4, class as usize % 4)? as f64;
+                Ok(spread * eps + if rows.tokens[row] == class { signal } else { 0.0 })
+            };
+            let p = posterior_of_two(mix.lambda as f64, at(a)? - at(b)?, signal, spread) as f32;
+            q[a as usize] += p;
+            q[b as usize] += 1.0 - p;
+        }
+        Ok(q)
+    }
+
+    pub(super) fn targets(&self, batch: &Batch, range: std::ops::Range<usize>) -> ClassTargets {
+        let labels = &batch.labels;
+        let Some(mix) = &batch.mix else { return ClassTargets::Hard(labels[range].to_vec()) };
+        let v = self.config.model.classes;
+        let mut q = vec![0.0; range.len() * v];
+        for (row, i) in q.chunks_exact_mut(v).zip(range) {
+            row[labels[i] as usize] += mix.lambda;
+            row[labels[mix.partner[i] as usize] as usize] += 1.0 - mix.lambda;
+        }
+        ClassTargets::Soft(q)
+    }
+}
