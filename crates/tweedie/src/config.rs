@@ -476,6 +476,16 @@ pub enum Unmasking {
     Confident,
 }
 
+/// Which of several texts is the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rank {
+    /// The one with the best bound on its likelihood.
+    Bound,
+    /// The one most like the others (minimum Bayes risk over n-grams).
+    Consensus,
+}
+
 /// How guidance grows over the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -520,6 +530,10 @@ pub struct SampleConfig {
     pub unmask: Unmasking,
     /// Predictions are the majority over this many independent draws.
     pub votes: usize,
+    /// Texts written for each image, of which the best is kept.
+    pub candidates: usize,
+    /// Which of them is the best.
+    pub rank: Rank,
     /// Start of the sampling noise.
     pub seed: u64,
 }
@@ -537,6 +551,8 @@ impl Default for SampleConfig {
             noise: NoiseKind::Auto,
             unmask: Unmasking::Random,
             votes: 1,
+            candidates: 1,
+            rank: Rank::Bound,
             seed: 0,
         }
     }
@@ -616,8 +632,10 @@ impl Config {
         if !(0.0..=1.0).contains(&self.loss.pad_weight) {
             return wrong(format!("loss.pad_weight = {} must lie in [0, 1]", self.loss.pad_weight));
         }
-        if self.process.steps == 0 || self.sample.steps == 0 || self.sample.votes == 0 {
-            return wrong("process.steps, sample.steps and sample.votes must be at least 1".into());
+        let s = &self.sample;
+        if [self.process.steps, s.steps, s.votes, s.candidates].contains(&0) {
+            let must = "process.steps, sample.steps, sample.votes and sample.candidates must be at least 1";
+            return wrong(must.into());
         }
         if !(0.0..1.0).contains(&self.data.val_fraction) {
             return wrong(format!("data.val_fraction = {} must lie in [0, 1)", self.data.val_fraction));

@@ -14,6 +14,7 @@ pub mod interrupt;
 pub mod loss;
 pub mod metrics;
 pub mod model;
+pub mod rank;
 pub mod run;
 pub mod run_dir;
 pub mod sample;

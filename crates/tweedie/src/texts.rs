@@ -10,12 +10,15 @@ use crate::config::{Config, SampleConfig};
 use crate::data::{Batch, Loader, LoaderConfig, Sequences, Skipped};
 use crate::error::Result;
 use crate::metrics::captions::{CaptionScores, score};
+use crate::rank::merits;
 use crate::sample::{Ending, Generator, Request};
 use crate::tokenize::Tokenizer;
 use crate::train::Trained;
 
 /// Times drawn per sequence for a bound during training.
 pub const DRAWS: usize = 4;
+/// Times drawn for each bound that candidates are ranked by.
+const RANK_DRAWS: usize = 8;
 
 /// Generated captions with what people wrote.
 #[derive(Clone, Debug, Default)]
@@ -76,7 +79,15 @@ fn images(t: &Trained, config: &Config, batch: &Batch) -> Result<Option<Tensor>>
 
 /// Where this tokenizer's texts end, at a length of the model's choice.
 pub fn free_ending(tokenizer: &Tokenizer) -> Ending {
-    Ending { eos: tokenizer.eos(), pad: tokenizer.pad(), length: None, min_length: 1 }
+    Ending { eos: tokenizer.eos(), pad: tokenizer.pad(), unk: tokenizer.unk(), length: None, min_length: 1 }
+}
+
+/// Rows of `n` tokens with padding behind their end: what stands there is not part of a text, nor of its likelihood.
+pub fn end(tokens: &mut [u32], n: usize, tokenizer: &Tokenizer) {
+    for row in tokens.chunks_exact_mut(n) {
+        let end = row.iter().position(|t| *t == tokenizer.eos()).map_or(n, |i| i + 1);
+        row[end..].fill(tokenizer.pad());
+    }
 }
 
 /// A caption for every image of `source` (at most `limit`, 0: all).
@@ -97,8 +108,18 @@ pub fn captions(
         shorten(&mut batch, wanted, n);
         let images = images(t, config, &batch)?;
         let ending = Some(free_ending(tokenizer));
-        let made = generator.generate(&Request { ending, ..Request::new(images.as_ref(), &batch.indices) })?;
-        for (i, tokens) in batch.indices.iter().zip(made.tokens.chunks_exact(n)) {
+        let (images, ids, k) = (images.as_ref(), &batch.indices[..], sample.candidates);
+        let mut made = generator.generate(&Request { ending, candidates: k, ..Request::new(images, ids) })?.tokens;
+        end(&mut made, n, tokenizer);
+        let best: Vec<usize> = match k {
+            1 => (0..ids.len()).collect(),
+            _ => {
+                let merit = merits(t, images, ids, &made, k, sample.rank, RANK_DRAWS)?;
+                (0..ids.len()).map(|i| merit.best(i * k, k)).collect()
+            }
+        };
+        for (i, row) in batch.indices.iter().zip(best) {
+            let tokens = &made[row * n..(row + 1) * n];
             let references = source.references(*i as usize)?;
             let text = tokenizer.decode(tokens);
             let ids = tokenizer.encode(&text);

@@ -264,12 +264,12 @@ fn texts_end_where_they_should() {
     let (sizes, b) = (Sizes { vocab: 7, tokens: 8 }, 4);
     let images = images(b);
     let request = |length, min_length| Request {
-        ending: Some(Ending { eos: 5, pad: 6, length, min_length }),
+        ending: Some(Ending { eos: 5, pad: 6, unk: Some(2), length, min_length }),
         trace: Some(0),
         ..Request::new(Some(&images), &[0, 1, 2, 3])
     };
     let is_end = |t: &u32| *t == 5 || *t == 6;
-    let (mut early, mut runs) = (0, 0);
+    let (mut early, mut unknown, mut runs) = (0, 0, 0);
     every(sizes, |m, c, name| {
         for length in [0, 3, 8] {
             let got = generate(m, c, &request(Some(length), 0));
@@ -282,10 +282,14 @@ fn texts_end_where_they_should() {
         let at_least = generate(m, c, &request(None, 4));
         assert_eq!(ends_early(&at_least), 0, "{name}");
         early += ends_early(&generate(m, c, &request(None, 0)));
+        assert!(!at_least.tokens.contains(&2), "{name}: {:?}", at_least.tokens);
+        let free = generate(m, c, &Request::new(Some(&images), &[0, 1, 2, 3]));
+        unknown += free.tokens.contains(&2) as usize;
         runs += 1;
     });
     // Without the limit there would be something to forbid.
     assert!(early > runs / 2, "{early} early ends in {runs} runs");
+    assert!(unknown > runs / 4, "{unknown} of {runs} runs wrote the mark for unknown words");
 }
 
 #[test]
@@ -327,7 +331,7 @@ fn large_vocabularies_and_wrong_requests() {
         assert!(message(&Request { trace: Some(9), ..plain }).contains("at most 8"));
         assert!(message(&Request { given: Some(&[None; 3]), ..plain }).contains("3 given tokens"));
         assert!(message(&Request { given: Some(&[Some(20_000); 8]), ..plain }).contains("20000"));
-        let ending = |length| Some(Ending { eos: 1, pad: 0, length, min_length: 0 });
+        let ending = |length| Some(Ending { eos: 1, pad: 0, unk: None, length, min_length: 0 });
         assert!(message(&Request { ending: ending(Some(5)), ..plain }).contains("length of 5"));
         let given = [None, None, Some(3), None, None, None, None, None];
         let r = Request { ending: ending(Some(2)), given: Some(&given), ..plain };

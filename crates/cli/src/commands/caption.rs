@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<()> {
         };
         let images = image_input::tensor(&loaded.config, &choice.device, image)?;
         // The same noise for every image: a caption does not depend on what else is asked for.
-        let captions = args.writing.write(&loaded, &generator, Some(&images), 0, given.as_deref())?;
+        let captions = args.writing.write(&loaded, (&generator, &sample), Some(&images), 0, given.as_deref())?;
         if !args.json {
             report::print(&format!("{}: {}\n", path.display(), lines(&captions)))?;
         }
@@ -115,11 +115,12 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// One text as it is; several with their bounds, one below the other.
+/// One text as it is; several with what they were ranked by, one below the other.
 pub fn lines(all: &[Written]) -> String {
-    let line = |w: &Written| match w.nats {
-        None => w.text.clone(),
-        Some((nats, error)) => format!("\n  {nats:8.2} ± {error:.2} nats  {}", w.text),
+    let line = |w: &Written| match (w.nats, w.consensus) {
+        (Some((nats, error)), _) => format!("\n  {nats:8.2} ± {error:.2} nats  {}", w.text),
+        (None, Some(c)) => format!("\n  {c:.3}  {}", w.text),
+        (None, None) => w.text.clone(),
     };
     all.iter().map(line).collect()
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::json;
-use tweedie::config::{SampleConfig, Sampler, Unmasking};
+use tweedie::config::{Rank, SampleConfig, Sampler, Unmasking};
 use tweedie::data::{Sequences, Task};
 use tweedie::metrics::captions::{CaptionScores, Intervals};
 use tweedie::metrics::{Diversity, diversity};
@@ -35,6 +35,12 @@ pub struct TextArgs {
     /// Masked twin: reveal tokens at random or the most confident first
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     unmask: Vec<String>,
+    /// Captions: write this many for each image and score the best of them
+    #[arg(long, value_name = "N")]
+    candidates: Option<usize>,
+    /// Captions: which candidate is the best, by the model's own bound (bound) or by likeness to the others (consensus)
+    #[arg(long, value_name = "NAME")]
+    rank: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -44,6 +50,9 @@ struct Row {
     unmask: Option<Unmasking>,
     steps: usize,
     guidance: f32,
+    candidates: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rank: Option<Rank>,
     exact: f64,
     #[serde(flatten)]
     scores: CaptionScores,
@@ -150,6 +159,10 @@ fn captions(args: &Args, loaded: &Loaded, source: &Sequences) -> Result<()> {
     let mut base = loaded.config.sample.clone();
     base.seed = args.seed.unwrap_or(base.seed);
     base.schedule = args.schedule.clone().unwrap_or(base.schedule);
+    base.candidates = args.text.candidates.unwrap_or(base.candidates);
+    if let Some(name) = &args.text.rank {
+        base.rank = super::eval::parse("way to rank", name, "bound or consensus")?;
+    }
     let or = |given: Vec<SampleConfig>, base: &SampleConfig| if given.is_empty() { vec![base.clone()] } else { given };
     let mut settings = vec![base];
     // Every combination of what the flags list.
@@ -176,8 +189,8 @@ fn captions(args: &Args, loaded: &Loaded, source: &Sequences) -> Result<()> {
         }
         settings = next;
     }
-    if settings.iter().any(|s| s.steps == 0) {
-        return Err(Failure::input("--steps must be at least 1"));
+    if settings.iter().any(|s| s.steps == 0 || s.candidates == 0) {
+        return Err(Failure::input("--steps and --candidates must be at least 1"));
     }
     let (mut rows, mut last) = (Vec::new(), Captions::default());
     for s in &settings {
@@ -188,6 +201,8 @@ fn captions(args: &Args, loaded: &Loaded, source: &Sequences) -> Result<()> {
             unmask: (!tdd).then_some(s.unmask),
             steps: s.steps,
             guidance: s.guidance,
+            candidates: s.candidates,
+            rank: (s.candidates > 1).then_some(s.rank),
             exact: last.exact(),
             intervals: scores.bootstrap(DRAWS, 0),
             scores,
@@ -235,6 +250,7 @@ fn table(rows: &[Row]) -> String {
         ("sampler", Left),
         ("steps", Right),
         ("guidance", Right),
+        ("best of", Left),
         ("CIDEr-D", Right),
         ("95 %", Left),
         ("BLEU-1", Right),
@@ -256,6 +272,7 @@ fn table(rows: &[Row]) -> String {
             sampler,
             r.steps.to_string(),
             r.guidance.to_string(),
+            r.rank.map_or("1".into(), |rank| format!("{} by {}", r.candidates, name(rank))),
             format!("{:.3}", s.cider_d),
             format!("{:.3}–{:.3}", r.intervals.cider_d[0], r.intervals.cider_d[1]),
             format!("{:.3}", s.bleu[0]),

@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<()> {
     let generator = Generator::new(&t.model, &t.schedule, t.lambda, &sample)?;
     let mut all = Vec::new();
     for i in 0..args.number {
-        let written = args.writing.write(&loaded, &generator, None, i, given.as_deref())?;
+        let written = args.writing.write(&loaded, (&generator, &sample), None, i, given.as_deref())?;
         if !args.json {
             report::print(&format!("{}\n\n", lines(&written)))?;
         }

@@ -1,12 +1,13 @@
-//! What `caption` and `generate` share: sampling flags, templates with gaps, candidates ranked by the model's own bound.
+//! What `caption` and `generate` share: sampling flags, templates with gaps, ranked candidates.
 
 use serde::Serialize;
 use tweedie::config::SampleConfig;
 use tweedie::data::Layout;
+use tweedie::rank::{Merit, merits};
 use tweedie::run::Loaded;
 use tweedie::sample::{Ending, Generator, Request};
-use tweedie::texts::bound_of;
-use tweedie::tokenize::{Tokenizer, UNK};
+use tweedie::texts::{end, free_ending};
+use tweedie::tokenize::Tokenizer;
 use tweedie_engine::Tensor;
 
 use crate::failure::{Failure, Result};
@@ -40,9 +41,12 @@ pub struct WritingArgs {
     /// At least this many tokens
     #[arg(long, default_value_t = 1, value_name = "N")]
     min_length: usize,
-    /// Write this many and rank them by the model's own bound on their likelihood
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    candidates: usize,
+    /// Write this many and rank them
+    #[arg(long, value_name = "N")]
+    candidates: Option<usize>,
+    /// Rank by the model's own bound on their likelihood (bound) or by how alike each is to the others (consensus)
+    #[arg(long, value_name = "NAME")]
+    rank: Option<String>,
     /// Times drawn for each bound
     #[arg(long, default_value_t = 16, value_name = "N")]
     draws: usize,
@@ -52,17 +56,17 @@ pub struct WritingArgs {
 #[derive(Clone, Debug, Serialize)]
 pub struct Written {
     pub text: String,
-    /// Bound on −ln p in nats with its standard error, where candidates were ranked.
+    /// Bound on −ln p in nats with its standard error, where candidates were ranked by it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nats: Option<(f64, f64)>,
+    /// Likeness to the other candidates, where they were ranked by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consensus: Option<f64>,
 }
-
-/// Names of the class of words that a vocabulary lacks.
-const UNKNOWN: [&str; 3] = [UNK, "[UNK]", "<|unk|>"];
 
 /// The classes of `text`, or an error that names the word that has none.
 fn known(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
-    let unknown = |text: &str| tokenizer.encode(text).iter().any(|id| UNKNOWN.contains(&tokenizer.token(*id).as_str()));
+    let unknown = |text: &str| tokenizer.encode(text).iter().any(|id| Some(*id) == tokenizer.unk());
     if unknown(text) {
         let word = text.split_whitespace().find(|w| unknown(w)).unwrap_or(text);
         return Err(Failure::input(format!("the model's vocabulary lacks '{word}'"))
@@ -117,10 +121,14 @@ impl WritingArgs {
         if let Some(name) = &self.unmask {
             s.unmask = super::eval::parse("way to unmask", name, "random or confident")?;
         }
+        s.candidates = self.candidates.unwrap_or(s.candidates);
+        if let Some(name) = &self.rank {
+            s.rank = super::eval::parse("way to rank", name, "bound or consensus")?;
+        }
         if !conditional && self.guidance.is_some_and(|g| g != 1.0) {
             return Err(Failure::input("--guidance needs an image to guide to; leave it out for text alone"));
         }
-        if s.steps == 0 || self.candidates == 0 || self.draws == 0 {
+        if s.steps == 0 || s.candidates == 0 || self.draws == 0 {
             return Err(Failure::input("--steps, --candidates and --draws must be at least 1"));
         }
         Ok(s)
@@ -138,11 +146,12 @@ impl WritingArgs {
         Ok(Some(template(t.tokenizer()?, t.model.sizes().tokens, text)?))
     }
 
-    /// Texts for one example, the likeliest first if there are several. `images` is of one image, if the model looks at one.
+    /// Texts for one example, the best first if there are several. `images` is of one image, if the model looks at one;
+    /// `sample` is what the generator was made with.
     pub fn write(
         &self,
         loaded: &Loaded,
-        generator: &Generator,
+        (generator, sample): (&Generator, &SampleConfig),
         images: Option<&Tensor>,
         example: u32,
         given: Option<&[Option<u32>]>,
@@ -150,39 +159,28 @@ impl WritingArgs {
         let t = &loaded.trained;
         let (tokenizer, n) = (t.tokenizer()?, t.model.sizes().tokens);
         let lines = loaded.config.data.sequence_config().layout == Layout::Lines || self.length.is_some();
-        let ending = lines.then(|| Ending {
-            eos: tokenizer.eos(),
-            pad: tokenizer.pad(),
-            length: self.length,
-            min_length: self.min_length,
-        });
-        let examples = [example];
-        let request = Request { given, ending, candidates: self.candidates, ..Request::new(images, &examples) };
-        let mut made = generator.generate(&request)?;
+        let (length, min_length) = (self.length, self.min_length);
+        let ending = lines.then(|| Ending { length, min_length, ..free_ending(tokenizer) });
+        let (examples, k) = ([example], sample.candidates);
+        let request = Request { given, ending, candidates: k, ..Request::new(images, &examples) };
+        let mut made = generator.generate(&request)?.tokens;
         if lines {
-            // What stands behind the end is not part of the text, nor of its likelihood.
-            for row in made.tokens.chunks_exact_mut(n) {
-                let end = row.iter().position(|t| *t == tokenizer.eos()).map_or(n, |i| i + 1);
-                row[end..].fill(tokenizer.pad());
-            }
+            end(&mut made, n, tokenizer);
         }
         let text = |row: &[u32]| if lines { tokenizer.decode(row) } else { tokenizer.decode_packed(row) };
         let mut all: Vec<Written> =
-            made.tokens.chunks_exact(n).map(|row| Written { text: text(row), nats: None }).collect();
-        if self.candidates > 1 {
-            let k = self.candidates;
-            let images = match images {
-                Some(i) => {
-                    let shape = [&[k], &i.shape()[1..]].concat();
-                    Some(Tensor::from_f32(&i.device(), &shape, i.to_vec()?.repeat(k))?)
+            made.chunks_exact(n).map(|row| Written { text: text(row), nats: None, consensus: None }).collect();
+        if k > 1 {
+            let merit = merits(t, images, &examples, &made, k, sample.rank, self.draws)?;
+            for (i, w) in all.iter_mut().enumerate() {
+                match &merit {
+                    Merit::Nats(nats) => w.nats = Some(nats[i]),
+                    Merit::Consensus(likeness) => w.consensus = Some(likeness[i]),
                 }
-                None => None,
-            };
-            // The same noise for all of them, so that the text makes the difference.
-            let same = vec![example; k];
-            let b = bound_of(t, &t.model.device(), images.as_ref(), &made.tokens, &same, tokenizer, self.draws)?;
-            all.iter_mut().enumerate().for_each(|(i, w)| w.nats = Some((b.nats[i], b.error[i])));
-            all.sort_by(|a, b| a.nats.map_or(0.0, |n| n.0).total_cmp(&b.nats.map_or(0.0, |n| n.0)));
+            }
+            let mut order: Vec<usize> = (0..k).collect();
+            order.sort_by(|a, b| merit.of(*b).total_cmp(&merit.of(*a)));
+            all = order.into_iter().map(|i| all[i].clone()).collect();
         }
         Ok(all)
     }

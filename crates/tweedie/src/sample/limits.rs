@@ -12,6 +12,8 @@ pub struct Ending {
     pub eos: u32,
     /// The token after that.
     pub pad: u32,
+    /// The mark for words that the vocabulary lacks: never written, unless given.
+    pub unk: Option<u32>,
     /// Exactly this many tokens before the end; `None`: as the model likes.
     pub length: Option<usize>,
     /// At least this many.
@@ -38,10 +40,10 @@ impl Limits {
         let rows = batch * n;
         let mut kept = vec![FREE; rows];
         if let Some(ending) = ending {
-            let Ending { eos, pad, length, .. } = *ending;
-            for token in [eos, pad] {
+            let Ending { eos, pad, unk, length, .. } = *ending;
+            for token in [eos, pad].into_iter().chain(unk) {
                 if token as usize >= vocab {
-                    return Err(Error::Input(format!("the end token {token} is not below the vocabulary {vocab}")));
+                    return Err(Error::Input(format!("the mark {token} is not below the vocabulary {vocab}")));
                 }
             }
             if let Some(length) = length {
@@ -70,12 +72,16 @@ impl Limits {
             }
         }
         let banned = match ending {
-            Some(e) if e.length.is_some() || e.min_length > 0 => {
+            Some(e) if e.length.is_some() || e.min_length > 0 || e.unk.is_some() => {
                 let until = e.length.unwrap_or(0).max(e.min_length.min(n));
                 // What is given stays even if it is an end.
-                let bits = (0..rows).map(|r| if r % n < until && kept[r] == FREE { 0b11 } else { 0 }).collect();
-                let classes = Tensor::from_u32(device, &[2], vec![e.eos, e.pad])?;
-                Some((classes, Tensor::from_u32(device, &[rows], bits)?))
+                let bits = |r: usize| match kept[r] == FREE {
+                    true => 0b100 | if r % n < until { 0b11 } else { 0 },
+                    false => 0,
+                };
+                let classes: Vec<u32> = [e.eos, e.pad].into_iter().chain(e.unk).collect();
+                let classes = Tensor::from_u32(device, &[classes.len()], classes)?;
+                Some((classes, Tensor::from_u32(device, &[rows], (0..rows).map(bits).collect())?))
             }
             _ => None,
         };

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 pub const PAD_ID: u32 = 0;
 pub const EOS_ID: u32 = 1;
-const UNK_ID: u32 = 2;
+pub const UNK_ID: u32 = 2;
 const MARKS: [&str; 3] = [PAD, EOS, UNK];
 
 /// The file's `type`.

@@ -20,6 +20,8 @@ pub const PAD: &str = "<pad>";
 pub const EOS: &str = "<eos>";
 /// Stands for what the vocabulary lacks.
 pub const UNK: &str = "<unk>";
+/// Names that this mark has elsewhere.
+const UNKNOWN: [&str; 3] = [UNK, "[UNK]", "<|unk|>"];
 
 /// Names that others give to these, the likeliest first.
 const PADS: [&str; 7] = [PAD, "[PAD]", "<|pad|>", "<|padding|>", "<PAD>", "[pad]", "<|finetune_right_pad_id|>"];
@@ -153,6 +155,14 @@ impl Tokenizer {
     /// The class that ends a text; the same as [`pad`](Tokenizer::pad) if the tokenizer has only one mark.
     pub fn eos(&self) -> u32 {
         self.eos
+    }
+
+    /// The class of what the vocabulary lacks, if there is one.
+    pub fn unk(&self) -> Option<u32> {
+        match &self.inner {
+            Inner::Chars(_) => Some(chars::UNK_ID),
+            Inner::Hub(t) => UNKNOWN.iter().find_map(|name| t.token_to_id(name)),
+        }
     }
 
     /// Things worth knowing: marks that were added or serve twice.
