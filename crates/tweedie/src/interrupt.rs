@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::iterator::Signals;
+use signal_hook::{flag, low_level};
 
 use crate::error::{Error, Result};
 
@@ -13,8 +15,11 @@ pub const EXIT_CODE: i32 = 130;
 
 static REQUESTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// From now on Ctrl-C (and the termination signal of job schedulers) sets a flag; a second one exits with [`EXIT_CODE`],
-/// without waiting for destructors, which may be what hangs. More calls change nothing.
+/// Signals closer together than this are one: `timeout` and job schedulers signal a process and its group.
+const ONE: Duration = Duration::from_millis(500);
+
+/// From now on Ctrl-C (and the termination signal of job schedulers) sets a flag; a second one, half a second later or more,
+/// exits with [`EXIT_CODE`], without waiting for destructors, which may be what hangs. More calls change nothing.
 pub fn install() -> Result<()> {
     let mut fresh = false;
     let requested = REQUESTED.get_or_init(|| {
@@ -24,12 +29,22 @@ pub fn install() -> Result<()> {
     if !fresh {
         return Ok(());
     }
+    let failed = |e| Error::Input(format!("Ctrl-C cannot be caught: {e}"));
     for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal must not see the flag that it sets.
-        flag::register_conditional_shutdown(signal, EXIT_CODE, Arc::clone(requested))
-            .and_then(|_| flag::register(signal, Arc::clone(requested)))
-            .map_err(|e| Error::Input(format!("Ctrl-C cannot be caught: {e}")))?;
+        flag::register(signal, Arc::clone(requested)).map_err(failed)?;
     }
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            let mut first: Option<Instant> = None;
+            for _ in signals.forever() {
+                if first.get_or_insert_with(Instant::now).elapsed() >= ONE {
+                    low_level::exit(EXIT_CODE);
+                }
+            }
+        })
+        .map_err(failed)?;
     Ok(())
 }
 
@@ -52,12 +67,15 @@ mod tests {
             assert!(!requested());
             install().unwrap();
             install().unwrap();
-            for _ in 0..signals.parse().unwrap() {
-                signal_hook::low_level::raise(SIGINT).unwrap();
+            for wait in signals.split_whitespace() {
+                std::thread::sleep(Duration::from_millis(wait.parse().unwrap()));
+                low_level::raise(SIGINT).unwrap();
             }
+            // The second one is answered by another thread.
+            std::thread::sleep(Duration::from_millis(200));
             std::process::exit(if requested() { 7 } else { 8 });
         }
-        for (signals, code) in [("0", 8), ("1", 7), ("2", EXIT_CODE)] {
+        for (signals, code) in [("", 8), ("0", 7), ("0 1 1", 7), ("0 700", EXIT_CODE)] {
             let status = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "interrupt::tests::the_first_asks_and_the_second_ends", "--nocapture"])
                 .env(CHILD, signals)
@@ -65,7 +83,7 @@ mod tests {
                 .stderr(Stdio::null())
                 .status()
                 .unwrap();
-            assert_eq!(status.code(), Some(code), "{signals} signals");
+            assert_eq!(status.code(), Some(code), "signals after {signals:?} ms");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `tweedie bench train` and `bench sample`: whole steps of a model on made-up data.
 
 mod floor;
+mod profile;
 mod synthetic;
 
 use std::time::Instant;
@@ -68,6 +69,9 @@ pub struct TrainArgs {
     /// Do not time the products by themselves
     #[arg(long)]
     no_floor: bool,
+    /// GPU: also show the N kernels that take longest
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    profile: usize,
 }
 
 #[derive(clap::Args)]
@@ -235,7 +239,7 @@ pub fn train(args: &TrainArgs) -> Result<()> {
     let start = Instant::now();
     let device = report::open_device(&args.model.device)?.device;
     let progress = Progress::new();
-    let mut rows = Vec::new();
+    let (mut rows, mut profiles) = (Vec::new(), Vec::new());
     for &b in &args.batch {
         let (mut c, vocab) = args.model.config(b)?;
         (c.train.kfold, c.train.recompute) = (args.kfold, args.recompute);
@@ -259,6 +263,10 @@ pub fn train(args: &TrainArgs) -> Result<()> {
         let mut row = args.model.row("train", &c, &device, times, first);
         row.kfold = args.kfold;
         row.parameters = count_parameters(&c.model, c.sizes())?.0;
+        if args.profile > 0 {
+            let step = || Ok(trainer.step_on(&batch, images.as_ref()).map(|_| ())?);
+            profiles.push(profile::show(&device, args.profile, 3, step)?);
+        }
         drop(trainer);
         if !args.no_floor {
             progress.say("products alone", &format!("{} batch {b}", args.model.preset));
@@ -269,6 +277,7 @@ pub fn train(args: &TrainArgs) -> Result<()> {
         rows.push(row);
     }
     drop(progress);
+    profiles.iter().try_for_each(|p| report::print(&format!("{p}\n")))?;
     args.model.print(&rows)
 }
 

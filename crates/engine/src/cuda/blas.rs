@@ -374,7 +374,13 @@ impl Cuda {
             plans.insert(key.clone(), plan);
         }
         match plans.get(&key) {
-            Some(Some(plan)) => plan.run(self, blas, g, &plan.algo).map(|()| true),
+            Some(Some(plan)) => {
+                let name = || {
+                    let t = |m: &Mat| if m.t { "ᵀ" } else { "" };
+                    format!("product {}×{}×{} a{}·b{} → {:?}", g.m, g.n, g.k, t(&g.a), t(&g.b), g.c.dtype)
+                };
+                self.timed(name, || plan.run(self, blas, g, &plan.algo)).map(|()| true)
+            }
             _ => Ok(false),
         }
     }

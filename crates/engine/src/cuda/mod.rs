@@ -5,9 +5,11 @@ mod blas;
 mod graph;
 mod kernels;
 mod loader;
+mod profile;
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attr, CUresult};
@@ -18,6 +20,7 @@ pub use graph::Graph;
 pub use kernels::{KernelFile, cache_dir, compile, kernel_files};
 pub(crate) use kernels::{Source, source};
 pub use loader::{Found, Libraries, libraries};
+pub use profile::Spent;
 
 use crate::error::{Error, Result};
 use alloc::Pool;
@@ -86,6 +89,9 @@ struct Inner {
     current: Mutex<Arc<Pool>>,
     kernels: Mutex<kernels::Cache>,
     blas: OnceLock<blas::Blas>,
+    /// Whether launches are timed, and those that were.
+    profiling: AtomicBool,
+    launches: Mutex<Vec<profile::Launch>>,
 }
 
 // SAFETY: the handles are process-wide driver objects that may be used from any thread once the context is bound there,
@@ -266,6 +272,8 @@ impl Cuda {
             main,
             kernels: Mutex::default(),
             blas: OnceLock::new(),
+            profiling: AtomicBool::new(false),
+            launches: Mutex::default(),
         })))
     }
 
@@ -355,7 +363,8 @@ impl Cuda {
             ));
         }
         self.bind()?;
-        cu!(cuMemcpyHtoDAsync_v2(to, data.as_ptr().cast(), std::mem::size_of_val(data), self.0.stream))
+        let bytes = std::mem::size_of_val(data);
+        self.timed(|| "(upload)".into(), || cu!(cuMemcpyHtoDAsync_v2(to, data.as_ptr().cast(), bytes, self.0.stream)))
     }
 
     pub(crate) fn download<T: Copy>(&self, from: u64, data: &mut [T]) -> Result<()> {
@@ -372,7 +381,7 @@ impl Cuda {
             return Ok(());
         }
         self.bind()?;
-        cu!(cuMemcpyDtoDAsync_v2(to, from, bytes, self.0.stream))
+        self.timed(|| "(copy)".into(), || cu!(cuMemcpyDtoDAsync_v2(to, from, bytes, self.0.stream)))
     }
 
     pub(crate) fn memset_zero(&self, at: u64, bytes: usize) -> Result<()> {
@@ -380,7 +389,7 @@ impl Cuda {
             return Ok(());
         }
         self.bind()?;
-        cu!(cuMemsetD8Async(at, 0, bytes, self.0.stream))
+        self.timed(|| "(zero)".into(), || cu!(cuMemsetD8Async(at, 0, bytes, self.0.stream)))
     }
 
     /// Wait until everything queued so far is done.
@@ -416,20 +425,22 @@ impl Cuda {
             };
         }
         let (gx, gy, gz) = (grid.0 as u32, grid.1 as u32, grid.2 as u32);
-        let rc = cu!(cuLaunchKernel(
-            f,
-            gx,
-            gy,
-            gz,
-            block as u32,
-            1,
-            1,
-            shared as u32,
-            self.0.stream,
-            params.as_mut_ptr(),
-            std::ptr::null_mut()
-        ));
-        rc.map_err(|e| Error::Cuda {
+        let queue = || {
+            cu!(cuLaunchKernel(
+                f,
+                gx,
+                gy,
+                gz,
+                block as u32,
+                1,
+                1,
+                shared as u32,
+                self.0.stream,
+                params.as_mut_ptr(),
+                std::ptr::null_mut()
+            ))
+        };
+        self.timed(|| name.into(), queue).map_err(|e| Error::Cuda {
             call: "cuLaunchKernel",
             message: format!("{name} with grid ({gx}, {gy}, {gz}) × {block}, {shared} bytes shared: {e}"),
         })
