@@ -86,16 +86,25 @@ impl Tensor {
         Tensor::wrap(Storage::F32(buf), shape, DType::F32)
     }
 
+    /// Host data on a GPU. While a graph is captured they are a constant of that graph: copied once, now, to memory that no
+    /// replay writes.
+    fn upload<T: Copy>(c: &crate::cuda::Cuda, shape: &[usize], dtype: DType, data: &[T]) -> Result<Tensor> {
+        if c.is_capturing() {
+            let made = Tensor::wrap(Storage::Cuda(c.constant(data)?), shape, dtype);
+            c.keep(made.clone());
+            return Ok(made);
+        }
+        let b = c.alloc(std::mem::size_of_val(data))?;
+        c.upload(&b, data)?;
+        Ok(Tensor::wrap(Storage::Cuda(b), shape, dtype))
+    }
+
     /// f32 values on `device`.
     pub fn from_f32(device: &Device, shape: &[usize], data: Vec<f32>) -> Result<Tensor> {
         check_len(shape, data.len())?;
         match device {
             Device::Cpu => Ok(Tensor::wrap(Storage::F32(data.into()), shape, DType::F32)),
-            Device::Cuda(c) => {
-                let b = c.alloc(data.len() * 4)?;
-                c.upload(&b, &data)?;
-                Ok(Tensor::wrap(Storage::Cuda(b), shape, DType::F32))
-            }
+            Device::Cuda(c) => Tensor::upload(c, shape, DType::F32, &data),
         }
     }
 
@@ -104,11 +113,7 @@ impl Tensor {
         check_len(shape, data.len())?;
         match device {
             Device::Cpu => Ok(Tensor::wrap(Storage::U32(data), shape, DType::U32)),
-            Device::Cuda(c) => {
-                let b = c.alloc(data.len() * 4)?;
-                c.upload(&b, &data)?;
-                Ok(Tensor::wrap(Storage::Cuda(b), shape, DType::U32))
-            }
+            Device::Cuda(c) => Tensor::upload(c, shape, DType::U32, &data),
         }
     }
 
@@ -117,11 +122,7 @@ impl Tensor {
         check_len(shape, data.len())?;
         match device {
             Device::Cpu => Ok(Tensor::wrap(Storage::Bf16(data), shape, DType::Bf16)),
-            Device::Cuda(c) => {
-                let b = c.alloc(data.len() * 2)?;
-                c.upload(&b, &data)?;
-                Ok(Tensor::wrap(Storage::Cuda(b), shape, DType::Bf16))
-            }
+            Device::Cuda(c) => Tensor::upload(c, shape, DType::Bf16, &data),
         }
     }
 

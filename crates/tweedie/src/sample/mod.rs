@@ -13,16 +13,19 @@
 //! n = W·ε is drawn in one of two ways ([`Projection`]). Noise is addressed by (seed, stream, example, step), so that what
 //! an example gets does not depend on its batch. [`run`] gives logits (classification), [`Generator`] gives tokens.
 
+mod addresses;
 mod classify;
 mod generate;
+mod graphs;
 mod limits;
 mod masked;
 mod network;
 mod noise;
 mod walk;
 
-pub use classify::{Prediction, classify, run};
+pub use classify::{Classifier, Prediction, classify, run};
 pub use generate::{Generated, Generator, Request, Traced};
+pub use graphs::GraphUse;
 pub use limits::Ending;
 pub use masked::Fill;
 pub use network::Conditioned;

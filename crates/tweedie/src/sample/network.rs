@@ -47,6 +47,14 @@ impl<'a> Conditioned<'a> {
         Ok(Conditioned { model, weight, context, candidates, plain, pairs: OnceCell::new() })
     }
 
+    /// Compute now what the first step of `rows` rows would otherwise find missing.
+    pub(super) fn prepare(&self, rows: usize, guided: bool) -> Result<()> {
+        if guided {
+            self.pairs(&Tape::inference(), rows)?;
+        }
+        Ok(())
+    }
+
     /// Two rows for each of `rows` candidates.
     fn pairs(&self, tape: &Tape, rows: usize) -> Result<&Context> {
         if let Some(c) = self.pairs.get() {
