@@ -213,6 +213,19 @@ impl Tensor {
         Tensor { offset: self.offset + start, shape: shape.to_vec(), ..self.clone() }
     }
 
+    /// Row `i` of a tensor \[rows, width\] as \[1, width\]. Shares the data where that keeps rows aligned for a GPU, else copies.
+    pub fn row(&self, i: usize) -> Result<Tensor> {
+        let (rows, width) = (self.rows(), self.width());
+        ensure!(i < rows, "row", "row {i} of {:?}", self.shape);
+        let shared = self.view(i * width, &[1, width]);
+        let Some(c) = self.cuda_device().filter(|_| !(width * self.dtype.size()).is_multiple_of(16)) else {
+            return Ok(shared);
+        };
+        let copy = Tensor::cuda(c, &[1, width], self.dtype)?;
+        copy.overwrite(&shared)?;
+        Ok(copy)
+    }
+
     /// The f32 data of a CPU tensor.
     pub(crate) fn f32s(&self) -> &[f32] {
         match &*self.storage {

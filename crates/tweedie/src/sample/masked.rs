@@ -20,6 +20,11 @@ pub trait Fill {
     /// Size of the vocabulary V; a masked token is V.
     fn vocab(&self) -> usize;
 
+    /// Told of all times before the first step, as in [`super::Denoise::expect`].
+    fn expect(&self, _times: &[usize]) -> Result<()> {
+        Ok(())
+    }
+
     /// Logits \[B, N, V\] for `ids`, u32 \[B, N\], at time `t` of T; `guided`: pairs as in [`super::Denoise::logits`].
     fn logits(&self, ids: &Tensor, t: usize, guided: bool) -> Result<Tensor>;
 }
@@ -54,6 +59,7 @@ pub(super) fn fill(
     let mut state = Masked { tokens: start.clone(), log_prob: Tensor::zeros(&device, &[b, n], DType::F32)? };
     let drawn = matches!(config.sampler, Sampler::Multinomial | Sampler::Ancestral);
     let times = schedule.spaced(config.steps);
+    network.expect(&times[..times.len().saturating_sub(1)])?;
     for (i, pair) in times.windows(2).enumerate() {
         let (t, s) = (pair[0], pair[1]);
         let w = guidance_at(config, i, times.len() - 1);

@@ -47,6 +47,11 @@ pub trait Denoise {
     /// The layer W that noisy vectors go through, f32 \[d, V\]. Where it is the identity, u is y_t.
     fn weight(&self) -> Result<&Tensor>;
 
+    /// Told of all times before the first step: what depends on them alone can be computed at once.
+    fn expect(&self, _times: &[usize]) -> Result<()> {
+        Ok(())
+    }
+
     /// Logits \[B, N, V\] for `u` = W·y_t, f32 \[B, N, d\], at time `t`. `guided`: \[2·B, N, V\], each example with its condition
     /// followed by itself without.
     fn logits(&self, u: &Tensor, t: usize, guided: bool) -> Result<Tensor>;

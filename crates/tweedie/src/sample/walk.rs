@@ -93,6 +93,7 @@ pub(super) fn walk(
         return Err(Error::Input("there is nothing to sample".into()));
     }
     let steps = steps(schedule, config, vocab)?;
+    denoiser.expect(&steps.iter().map(|s| s.0).collect::<Vec<_>>())?;
     let soft = is_soft(config);
     let mut u = match config.start {
         Start::Noise => projection.draw(noise, examples, n)?,
