@@ -277,13 +277,9 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             .normal("b", Weight, &[n], 1.0)
             .normal("residual", Activation, &[m, n], 1.0),
         ]);
-        let blocks: [(Act, fn(usize) -> bool, &str); 4] = [
-            (Act::GeluErf, keeps_hidden, ""),
-            (Act::GeluTanh, keeps_hidden, ""),
-            (Act::GeluErf, |_| false, ", hidden values not kept"),
-            (Act::GeluTanh, |_| false, ", hidden values not kept"),
-        ];
-        for (act, keeps, how) in blocks {
+        for (act, kept) in [Act::GeluErf, Act::GeluTanh].into_iter().flat_map(|a| [(a, true), (a, false)]) {
+            let (keeps, how): (fn(usize) -> bool, _) =
+                if kept { (keeps_hidden, "") } else { (|_| false, ", hidden values not kept") };
             // The input is its own residual, as in a transformer block: two gradients meet.
             out.push(
                 Case::new("mlp", format!("{l} {act:?}, residual{how}"), move |t, v| {
