@@ -86,16 +86,25 @@ impl Tensor {
         Tensor::wrap(Storage::F32(buf), shape, DType::F32)
     }
 
+    /// Host data on a GPU. While a graph is captured they are a constant of that graph: copied once, now, to memory that no
+    /// replay writes.
+    fn upload<T: Copy>(c: &crate::cuda::Cuda, shape: &[usize], dtype: DType, data: &[T]) -> Result<Tensor> {
+        if c.is_capturing() {
+            let made = Tensor::wrap(Storage::Cuda(c.constant(data)?), shape, dtype);
+            c.keep(made.clone());
+            return Ok(made);
+        }
+        let b = c.alloc(std::mem::size_of_val(data))?;
+        c.upload(&b, data)?;
+        Ok(Tensor::wrap(Storage::Cuda(b), shape, dtype))
+    }
+
     /// f32 values on `device`.
     pub fn from_f32(device: &Device, shape: &[usize], data: Vec<f32>) -> Result<Tensor> {
         check_len(shape, data.len())?;
         match device {
             Device::Cpu => Ok(Tensor::wrap(Storage::F32(data.into()), shape, DType::F32)),
-            Device::Cuda(c) => {
-                let b = c.alloc(data.len() * 4)?;
-                c.upload(&b, &data)?;
-                Ok(Tensor::wrap(Storage::Cuda(b), shape, DType::F32))
-            }
+            Device::Cuda(c) => Tensor::upload(c, shape, DType::F32, &data),
         }
     }
 
@@ -104,11 +113,7 @@ impl Tensor {
         check_len(shape, data.len())?;
         match device {
             Device::Cpu => Ok(Tensor::wrap(Storage::U32(data), shape, DType::U32)),
-            Device::Cuda(c) => {
-                let b = c.alloc(data.len() * 4)?;
-                c.upload(&b, &data)?;
-                Ok(Tensor::wrap(Storage::Cuda(b), shape, DType::U32))
-            }
+            Device::Cuda(c) => Tensor::upload(c, shape, DType::U32, &data),
         }
     }
 
@@ -117,11 +122,7 @@ impl Tensor {
         check_len(shape, data.len())?;
         match device {
             Device::Cpu => Ok(Tensor::wrap(Storage::Bf16(data), shape, DType::Bf16)),
-            Device::Cuda(c) => {
-                let b = c.alloc(data.len() * 2)?;
-                c.upload(&b, &data)?;
-                Ok(Tensor::wrap(Storage::Cuda(b), shape, DType::Bf16))
-            }
+            Device::Cuda(c) => Tensor::upload(c, shape, DType::Bf16, &data),
         }
     }
 
@@ -210,6 +211,19 @@ impl Tensor {
     pub(crate) fn view(&self, start: usize, shape: &[usize]) -> Tensor {
         debug_assert!(start + shape.iter().product::<usize>() <= self.len());
         Tensor { offset: self.offset + start, shape: shape.to_vec(), ..self.clone() }
+    }
+
+    /// Row `i` of a tensor \[rows, width\] as \[1, width\]. Shares the data where that keeps rows aligned for a GPU, else copies.
+    pub fn row(&self, i: usize) -> Result<Tensor> {
+        let (rows, width) = (self.rows(), self.width());
+        ensure!(i < rows, "row", "row {i} of {:?}", self.shape);
+        let shared = self.view(i * width, &[1, width]);
+        let Some(c) = self.cuda_device().filter(|_| !(width * self.dtype.size()).is_multiple_of(16)) else {
+            return Ok(shared);
+        };
+        let copy = Tensor::cuda(c, &[1, width], self.dtype)?;
+        copy.overwrite(&shared)?;
+        Ok(copy)
     }
 
     /// The f32 data of a CPU tensor.

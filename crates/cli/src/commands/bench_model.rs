@@ -10,8 +10,8 @@ use serde::Serialize;
 use tweedie::config::{Config, ModelConfig, PRESETS, SampleConfig};
 use tweedie::data::{Layout, Task};
 use tweedie::model::{ConditionAttention, Conditioning, Gelu, count_parameters};
-use tweedie::sample::{Generator, Request, classify};
-use tweedie::train::Trainer;
+use tweedie::sample::{Classifier, Generator, GraphUse, Request};
+use tweedie::train::{Trained, Trainer};
 use tweedie_engine::{Device, Tensor};
 
 use super::bench_ops::{Setup, Timer, median};
@@ -90,6 +90,9 @@ pub struct SampleArgs {
     /// How noise is drawn: auto, dense or exact
     #[arg(long, default_value = "auto", value_name = "KIND")]
     noise: String,
+    /// On a GPU: queue every kernel anew instead of replaying a captured graph
+    #[arg(long)]
+    no_graph: bool,
 }
 
 #[derive(Serialize)]
@@ -114,6 +117,12 @@ struct Row {
     /// Products alone, in milliseconds, and how much of the step they are.
     floor_ms: Option<f64>,
     share_of_floor: Option<f64>,
+    /// Sampling on a GPU: median without a graph in milliseconds, kernels and products that are then queued, and what the graph
+    /// holds.
+    direct_ms: Option<f64>,
+    launches: Option<u64>,
+    graph_nodes: Option<usize>,
+    graph_memory: Option<usize>,
     /// From the start of the command to the end of the first step, in seconds.
     first_s: f64,
 }
@@ -184,6 +193,10 @@ impl Model {
             peak: peak(device),
             floor_ms: None,
             share_of_floor: None,
+            direct_ms: None,
+            launches: None,
+            graph_nodes: None,
+            graph_memory: None,
             first_s,
         }
     }
@@ -281,6 +294,58 @@ pub fn train(args: &TrainArgs) -> Result<()> {
     args.model.print(&rows)
 }
 
+/// Either kind of sampler on one batch.
+struct Sampler<'a> {
+    kind: Kind<'a>,
+    images: Option<&'a Tensor>,
+    ids: &'a [u32],
+}
+
+enum Kind<'a> {
+    Classes(Box<Classifier<'a>>),
+    Texts(Box<Generator<'a>>),
+}
+
+impl<'a> Sampler<'a> {
+    fn new(
+        t: &'a Trained,
+        s: &'a SampleConfig,
+        task: Task,
+        images: Option<&'a Tensor>,
+        ids: &'a [u32],
+    ) -> Result<Sampler<'a>> {
+        let kind = match task {
+            Task::Class => Kind::Classes(Box::new(Classifier::new(&t.model, &t.schedule, t.lambda, s)?)),
+            _ => Kind::Texts(Box::new(Generator::new(&t.model, &t.schedule, t.lambda, s)?)),
+        };
+        Ok(Sampler { kind, images, ids })
+    }
+
+    fn graphs(self, wanted: bool) -> Sampler<'a> {
+        let kind = match self.kind {
+            Kind::Classes(c) => Kind::Classes(Box::new(c.with_graphs(wanted))),
+            Kind::Texts(g) => Kind::Texts(Box::new(g.with_graphs(wanted))),
+        };
+        Sampler { kind, ..self }
+    }
+
+    fn run(&self) -> Result<()> {
+        match (&self.kind, self.images) {
+            (Kind::Classes(c), Some(images)) => c.logits(images, self.ids).map(drop)?,
+            (Kind::Classes(_), None) => return Err(Failure::input("a classifier needs images")),
+            (Kind::Texts(g), images) => g.generate(&Request::new(images, self.ids)).map(drop)?,
+        }
+        Ok(())
+    }
+
+    fn usage(&self) -> GraphUse {
+        match &self.kind {
+            Kind::Classes(c) => c.graph_use(),
+            Kind::Texts(g) => g.graph_use(),
+        }
+    }
+}
+
 pub fn sample(args: &SampleArgs) -> Result<()> {
     let start = Instant::now();
     let device = report::open_device(&args.model.device)?.device;
@@ -307,20 +372,33 @@ pub fn sample(args: &SampleArgs) -> Result<()> {
             if let Device::Cuda(c) = &device {
                 c.reset_peak();
             }
-            let (times, first) = match (c.data.task, &images) {
-                (Task::Class, Some(images)) => time(&device, args.model.repeats, start, || {
-                    classify(&t.model, images, &batch.indices, &t.schedule, t.lambda, &s, |_| {})?;
-                    Ok(())
-                })?,
-                _ => {
-                    let generator = Generator::new(&t.model, &t.schedule, t.lambda, &s)?;
-                    time(&device, args.model.repeats, start, || {
-                        generator.generate(&Request::new(images.as_ref(), &batch.indices))?;
-                        Ok(())
-                    })?
+            let sampler = Sampler::new(t, &s, c.data.task, images.as_ref(), &batch.indices)?;
+            let mut row = match &device {
+                Device::Cuda(gpu) => {
+                    let direct = sampler.graphs(false);
+                    let (times, first) = time(&device, args.model.repeats, start, || direct.run())?;
+                    let (direct_ms, before) = (median(times.clone()), gpu.queued());
+                    direct.run()?;
+                    let launches = gpu.queued() - before;
+                    let mut row = args.model.row("sample", &c, &device, times, first);
+                    if !args.no_graph {
+                        let graphed = direct.graphs(true);
+                        let (times, _) = time(&device, args.model.repeats, start, || graphed.run())?;
+                        let used = graphed.usage();
+                        if let Some(why) = used.failure {
+                            progress.say("no graph", &why);
+                        }
+                        row = args.model.row("sample", &c, &device, times, first);
+                        (row.graph_nodes, row.graph_memory) = (Some(used.nodes), Some(used.memory));
+                    }
+                    (row.direct_ms, row.launches) = (Some(direct_ms), Some(launches));
+                    row
+                }
+                Device::Cpu => {
+                    let (times, first) = time(&device, args.model.repeats, start, || sampler.run())?;
+                    args.model.row("sample", &c, &device, times, first)
                 }
             };
-            let mut row = args.model.row("sample", &c, &device, times, first);
             row.steps = steps;
             row.parameters = count_parameters(&c.model, c.sizes())?.0;
             rows.push(row);
@@ -360,6 +438,9 @@ fn text(rows: &[Row]) -> String {
         ("peak memory", Right),
         ("products alone ms", Right),
         ("their share", Right),
+        ("without graph ms", Right),
+        ("launches", Right),
+        ("nodes", Right),
         ("first after s", Right),
     ]);
     let some = |x: usize| if x == 0 { "–".into() } else { x.to_string() };
@@ -378,6 +459,9 @@ fn text(rows: &[Row]) -> String {
             report::bytes(r.peak),
             r.floor_ms.map_or("–".into(), |f| format!("{f:.2}")),
             r.share_of_floor.map_or("–".into(), |s| format!("{:.0} %", 100.0 * s)),
+            r.direct_ms.map_or("–".into(), |ms| format!("{ms:.2}")),
+            r.launches.map_or("–".into(), |n| n.to_string()),
+            r.graph_nodes.map_or("–".into(), |n| n.to_string()),
             format!("{:.1}", r.first_s),
         ]);
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tweedie::config::{Precision, SampleConfig};
 use tweedie::data::Task;
 use tweedie::run::{self, Weights};
-use tweedie::sample::{classify, softmax};
+use tweedie::sample::{Classifier, softmax};
 
 use super::image_input;
 use super::train::note;
@@ -64,6 +64,8 @@ pub fn run(args: &Args) -> Result<()> {
     base.votes = args.votes.unwrap_or(base.votes).max(1);
     base.seed = args.seed.unwrap_or(base.seed);
     let sample = SampleConfig { ..base };
+    let t = &loaded.trained;
+    let classifier = Classifier::new(&t.model, &t.schedule, t.lambda, &sample)?;
     let (mut answers, mut unreadable) = (Vec::new(), 0);
     for (i, path) in args.images.iter().enumerate() {
         let image = match image_input::read(path) {
@@ -75,8 +77,7 @@ pub fn run(args: &Args) -> Result<()> {
             }
         };
         let images = image_input::tensor(&loaded.config, &choice.device, image)?;
-        let t = &loaded.trained;
-        let logits = classify(&t.model, &images, &[i as u32], &t.schedule, t.lambda, &sample, |_| {})?;
+        let logits = classifier.logits(&images, &[i as u32])?;
         let mut ranked: Vec<(String, f64)> = t.class_names.iter().cloned().zip(softmax(&logits)).collect();
         ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
         ranked.truncate(args.top.max(1));

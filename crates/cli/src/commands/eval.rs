@@ -7,7 +7,7 @@ use tweedie::config::{Precision, SampleConfig, Sampler, Start};
 use tweedie::data::Task;
 use tweedie::metrics::Report;
 use tweedie::run::{self, Weights};
-use tweedie::train::evaluate;
+use tweedie::train::evaluate_quietly;
 
 use super::eval_texts::TextArgs;
 use super::train::{note, open_data};
@@ -141,7 +141,7 @@ pub fn run(args: &Args) -> Result<()> {
                     return Err(Failure::input("--steps must be at least 1"));
                 }
                 let sample = SampleConfig { sampler, guidance, steps, ..base.clone() };
-                let m = evaluate(&loaded.trained, source, &loaded.config, &sample, args.limit, |_| {})?;
+                let m = evaluate_quietly(&loaded.trained, source, &loaded.config, &sample, args.limit)?;
                 rows.push(Row { sampler, steps, guidance, votes: base.votes, report: m.report() });
             }
         }

@@ -3,6 +3,7 @@
 mod cpu;
 mod findings;
 mod gpu;
+mod sampling;
 
 use std::time::Instant;
 
@@ -47,7 +48,11 @@ impl Wanted {
 
 fn check_name(args: &Args, device: &Device) -> Result<()> {
     let Some(op) = &args.op else { return Ok(()) };
-    let extra: &[&str] = if *device == Device::Cpu { &[] } else { &[gpu::NOISE, gpu::OPTIMIZER, gpu::GRAPH] };
+    let extra: &[&str] = if *device == Device::Cpu {
+        &[]
+    } else {
+        &[gpu::NOISE, gpu::OPTIMIZER, gpu::GRAPH, gpu::UPLOADS, sampling::SAMPLING]
+    };
     let mut names: Vec<&str> = cases::all(Size::Tiny).iter().map(|c| c.op).chain(extra.iter().copied()).collect();
     names.sort_unstable();
     names.dedup();
@@ -69,7 +74,12 @@ pub fn run(args: &Args) -> Result<()> {
         let progress = Progress::new();
         match &device {
             Device::Cpu => cpu::check(&wanted, &progress, &mut findings)?,
-            Device::Cuda(c) => gpu::check(c, &wanted, &progress, &mut findings)?,
+            Device::Cuda(c) => {
+                gpu::check(c, &wanted, &progress, &mut findings)?;
+                if wanted.has(sampling::SAMPLING) {
+                    sampling::check(&device, &progress, &mut findings)?;
+                }
+            }
         }
     }
     let pass = findings.failures().is_empty();

@@ -44,7 +44,21 @@ pub struct Usage {
 
 /// One allocator; a captured graph has one of its own so that nothing else writes what it replays on.
 #[derive(Default)]
-pub(super) struct Pool(pub(super) Mutex<State>);
+pub(super) struct Pool(pub(super) Mutex<State>, Option<Cuda>);
+
+impl Pool {
+    /// The pool of a graph: its memory goes back to the driver with its last tensor.
+    pub fn of_graph(device: &Cuda) -> Pool {
+        Pool(Mutex::default(), Some(device.clone()))
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let (Some(device), Ok(mut state)) = (&self.1, self.0.lock()) else { return };
+        device.free(state.take_idle_segments());
+    }
+}
 
 impl State {
     /// Take `bytes` from what is cached.

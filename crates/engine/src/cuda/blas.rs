@@ -199,6 +199,7 @@ impl Plan {
             set(self.desc, Attr::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux)?;
         }
         let (one, beta) = (1.0_f32, if g.add.is_some() { 1.0_f32 } else { 0.0 });
+        cuda.count();
         blas!(cublasLtMatmul(
             blas.handle,
             self.desc,
@@ -281,7 +282,8 @@ impl Blas {
         }
         Ok(Blas {
             handle,
-            workspace: cuda.alloc(WORKSPACE)?,
+            // Outlives any graph that may be captured at the moment.
+            workspace: cuda.alloc_in(cuda.0.main.clone(), WORKSPACE)?,
             plans: Mutex::default(),
             remembered: Mutex::new(remembered),
             file,

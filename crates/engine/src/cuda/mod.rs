@@ -2,6 +2,7 @@
 
 mod alloc;
 mod blas;
+mod copies;
 mod graph;
 mod kernels;
 mod loader;
@@ -9,13 +10,14 @@ mod profile;
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attr, CUresult};
 
 pub use alloc::{Buffer, Usage};
 pub(crate) use blas::{Epilogue, Gemm, Mat};
+pub use copies::Uploads;
 pub use graph::Graph;
 pub use kernels::{KernelFile, cache_dir, compile, kernel_files};
 pub(crate) use kernels::{Source, source};
@@ -87,6 +89,12 @@ struct Inner {
     main: Arc<Pool>,
     /// The pool that allocations go to: `main`, or a graph's own while it is captured.
     current: Mutex<Arc<Pool>>,
+    /// What was copied from the host while a graph is captured: the graph's constants.
+    constants: Mutex<Vec<crate::Tensor>>,
+    /// Carries copies from the host beside the kernels.
+    copies: OnceLock<copies::Stream>,
+    /// Kernels and products queued so far.
+    queued: AtomicU64,
     kernels: Mutex<kernels::Cache>,
     blas: OnceLock<blas::Blas>,
     /// Whether launches are timed, and those that were.
@@ -270,6 +278,9 @@ impl Cuda {
             stream,
             current: Mutex::new(main.clone()),
             main,
+            constants: Mutex::default(),
+            copies: OnceLock::new(),
+            queued: AtomicU64::new(0),
             kernels: Mutex::default(),
             blas: OnceLock::new(),
             profiling: AtomicBool::new(false),
@@ -295,14 +306,19 @@ impl Cuda {
     }
 
     pub(crate) fn alloc(&self, bytes: usize) -> Result<Buffer> {
-        self.bind()?;
         let pool = lock(&self.0.current).clone();
+        self.alloc_in(pool, bytes)
+    }
+
+    fn alloc_in(&self, pool: Arc<Pool>, bytes: usize) -> Result<Buffer> {
+        self.bind()?;
         let mut state = lock(&pool.0);
         let ptr = match state.take(bytes) {
             Some((p, _)) => p,
             None => {
                 let size = alloc::State::segment_size(bytes);
-                let p = self.driver_alloc(&mut state, size, bytes)?;
+                let other = (!Arc::ptr_eq(&pool, &self.0.main)).then_some(&*self.0.main);
+                let p = self.driver_alloc(&mut state, other, size, bytes)?;
                 state.add_segment(p, size);
                 state.take(bytes).map(|b| b.0).unwrap_or(p)
             }
@@ -311,15 +327,22 @@ impl Cuda {
         Ok(Buffer::new(ptr, pool, self.clone()))
     }
 
-    fn driver_alloc(&self, state: &mut alloc::State, size: usize, wanted: usize) -> Result<u64> {
+    /// Memory from the driver for a pool in `state`; a graph's pool may take it from the `main` one.
+    fn driver_alloc(&self, state: &mut alloc::State, main: Option<&Pool>, size: usize, wanted: usize) -> Result<u64> {
         let mut p = 0;
         if cu!(cuMemAlloc_v2(&mut p, size)).is_ok() {
             return Ok(p);
         }
         // Free what is cached but unused, then try once more.
-        self.synchronize()?;
-        for a in state.take_idle_segments() {
-            cu!(cuMemFree_v2(a))?;
+        match main {
+            // A capture began when the device was idle, and blocks that a graph's own pool has free are still in its kernels.
+            Some(main) => self.free(lock(&main.0).take_idle_segments()),
+            None => {
+                if !self.is_capturing() {
+                    self.synchronize()?;
+                }
+                self.free(state.take_idle_segments());
+            }
         }
         if cu!(cuMemAlloc_v2(&mut p, size)).is_ok() {
             return Ok(p);
@@ -327,6 +350,15 @@ impl Cuda {
         let (mut free, mut total) = (0, 0);
         cu!(cuMemGetInfo_v2(&mut free, &mut total))?;
         Err(Error::OutOfMemory { wanted_mib: wanted >> 20, used_mib: state.usage().used >> 20, free_mib: free >> 20 })
+    }
+
+    /// Give segments back to the driver. Errors have no one to go to: the memory is lost with the process.
+    fn free(&self, segments: Vec<u64>) {
+        if !segments.is_empty() && self.bind().is_ok() {
+            for a in segments {
+                let _ = cu!(cuMemFree_v2(a));
+            }
+        }
     }
 
     /// Memory held by tensors and by the cache.
@@ -359,7 +391,7 @@ impl Cuda {
             // A captured copy would read the host memory again at every replay, long after it is gone.
             return Err(Error::op(
                 "upload",
-                "host data cannot be copied while a graph is captured; prepare inputs before",
+                "what lies on the device cannot be overwritten from the host while a graph is captured; do it before",
             ));
         }
         self.bind()?;
@@ -370,6 +402,9 @@ impl Cuda {
     pub(crate) fn download<T: Copy>(&self, from: u64, data: &mut [T]) -> Result<()> {
         if data.is_empty() {
             return Ok(());
+        }
+        if self.is_capturing() {
+            return Err(Error::op("download", "nothing can be read back while a graph is captured"));
         }
         self.bind()?;
         cu!(cuMemcpyDtoHAsync_v2(data.as_mut_ptr().cast(), from, std::mem::size_of_val(data), self.0.stream))?;
@@ -424,6 +459,7 @@ impl Cuda {
                 Arg::F32(x) => std::ptr::from_ref(x) as *mut c_void,
             };
         }
+        self.count();
         let (gx, gy, gz) = (grid.0 as u32, grid.1 as u32, grid.2 as u32);
         let queue = || {
             cu!(cuLaunchKernel(
@@ -444,6 +480,15 @@ impl Cuda {
             call: "cuLaunchKernel",
             message: format!("{name} with grid ({gx}, {gy}, {gz}) × {block}, {shared} bytes shared: {e}"),
         })
+    }
+
+    fn count(&self) {
+        self.0.queued.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Kernels and products queued or captured since the device was opened. A replay of a graph adds nothing.
+    pub fn queued(&self) -> u64 {
+        self.0.queued.load(Ordering::Relaxed)
     }
 
     /// Milliseconds that the device needs for what `f` queues.

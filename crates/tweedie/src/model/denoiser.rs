@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tweedie_engine::ops::attention::Mask;
 use tweedie_engine::ops::noisy_input::noisy_input;
 use tweedie_engine::ops::{attention, elementwise, linear, modulate, norm, tokens};
-use tweedie_engine::{Act, DType, Device, Group, Tensor, Var};
+use tweedie_engine::{Act, DType, Device, Group, Tape, Tensor, Var};
 
 use super::build::{Init, Plan};
 use super::context::{Context, Input, Seen, append, part};
@@ -275,13 +275,17 @@ impl Denoiser {
         })
     }
 
-    /// Features \[B, N, width\] of the tokens, ready for the head. `time` holds time features \[B, 256\], `context` a row for
-    /// each example.
-    pub fn features(&self, p: &Pass, ids: &Ids, input: &Input, time: &Tensor, context: &Context) -> Result<Var> {
+    /// Times \[B, d\] as the blocks see them, of time features \[B, 256\].
+    pub fn times(&self, p: &Pass, ids: &Ids, features: &Tensor) -> Result<Var> {
+        let h = self.time1.forward(p, ids, &p.tape.constant(features.clone()), Some(Act::Silu))?;
+        self.time2.forward(p, ids, &h, None)
+    }
+
+    /// Features \[B, N, width\] of the tokens, ready for the head. `time` \[B, d\] is of [`Denoiser::times`], or \[1, d\] where
+    /// all examples are at one time; `context` has a row for each example.
+    pub fn features(&self, p: &Pass, ids: &Ids, input: &Input, time: &Var, context: &Context) -> Result<Var> {
         let t = p.tape;
         let y = self.read(p, ids, input)?;
-        let time = self.time1.forward(p, ids, &t.constant(time.clone()), Some(Act::Silu))?;
-        let time = self.time2.forward(p, ids, &time, None)?;
         if y.shape().get(1) != Some(&self.tokens) {
             return Err(Error::Input(format!("tokens {:?}, the model has {} per example", y.shape(), self.tokens)));
         }
@@ -289,7 +293,7 @@ impl Denoiser {
             (Body::Transformer(blocks), Seen::Keys(keys)) => {
                 let pos = t.param(p.params, ids[self.pos]);
                 let pos = tokens::slice(t, &pos, self.cond_tokens..self.cond_tokens + self.tokens)?;
-                let y = elementwise::add_per_example(t, &y, &time)?;
+                let y = add_time(t, &y, time)?;
                 let mut x = elementwise::add_broadcast(t, &y, &pos)?;
                 for (b, kv) in blocks.iter().zip(keys) {
                     x = b.forward_over(p, ids, &x, kv)?;
@@ -298,20 +302,28 @@ impl Denoiser {
             }
             (Body::Transformer(blocks), _) => {
                 let prefix = self.config.condition_attention == ConditionAttention::Prefix;
-                let y = if prefix { elementwise::add_per_example(t, &y, &time)? } else { y };
+                let y = if prefix { add_time(t, &y, time)? } else { y };
                 let mut x = self.join(p, ids, &y, context)?;
                 if !prefix {
-                    x = elementwise::add_per_example(t, &x, &time)?;
+                    x = add_time(t, &x, time)?;
                 }
                 let mask = Mask { keys: None, prefix: if prefix { self.cond_tokens } else { 0 } };
-                for b in blocks {
+                let (all, last) = match blocks.split_last() {
+                    Some((last, before)) if self.tail_pays() => (before, Some(last)),
+                    _ => (&blocks[..], None),
+                };
+                for b in all {
                     x = b.forward(p, ids, &x, &mask)?;
                 }
-                self.noisy_part(p, x)?
+                match last {
+                    // Later tokens see all keys, with a prefix or without.
+                    Some(b) => b.forward_tail(p, ids, &x, self.cond_tokens)?,
+                    None => self.noisy_part(p, x)?,
+                }
             }
             (Body::Dit(blocks), _) => {
                 // Time and mean condition steer the norms; the tokens themselves attend to each other.
-                let steer = self.steer(p, &time, context)?;
+                let steer = self.steer(p, time, y.shape()[0], context)?;
                 let mut x = self.join(p, ids, &y, context)?;
                 for b in blocks {
                     x = b.forward(p, ids, &x, &steer)?;
@@ -319,7 +331,7 @@ impl Denoiser {
                 self.noisy_part(p, x)?
             }
             (Body::Mlp(blocks), _) => {
-                let steer = self.steer(p, &time, context)?;
+                let steer = self.steer(p, time, y.shape()[0], context)?;
                 let mut x = y;
                 for b in blocks {
                     x = b.forward(p, ids, &x, &steer)?;
@@ -328,6 +340,13 @@ impl Denoiser {
             }
         };
         self.norm.forward(p, ids, &x)
+    }
+
+    /// Whether the last block should compute the noisy tokens alone, which are all that is read of it. That takes two copies
+    /// more, so there must be enough condition tokens to leave out: in captions there are, beside a class token there are not.
+    fn tail_pays(&self) -> bool {
+        const LEAST: usize = 16;
+        self.cond_tokens >= LEAST && self.cond_tokens >= self.tokens
     }
 
     /// Condition tokens, where there are any, before the noisy ones, with their positions.
@@ -356,11 +375,17 @@ impl Denoiser {
     }
 
     /// Time and mean condition in one vector, \[B, d\].
-    fn steer(&self, p: &Pass, time: &Var, context: &Context) -> Result<Var> {
-        let Some(cond) = self.seen(context)? else { return Ok(time.clone()) };
+    fn steer(&self, p: &Pass, time: &Var, examples: usize, context: &Context) -> Result<Var> {
+        let shared = time.shape()[0] != examples;
+        let Some(cond) = self.seen(context)? else {
+            return Ok(if shared { tokens::repeat(p.tape, time, examples)? } else { time.clone() });
+        };
         let mean = tokens::mean_tokens(p.tape, cond, 0..self.cond_tokens)?;
         let mean = elementwise::reshape(p.tape, &mean, &[mean.shape()[0], self.config.width])?;
-        Ok(elementwise::add(p.tape, &mean, time)?)
+        Ok(match shared {
+            true => elementwise::add_broadcast(p.tape, &mean, time)?,
+            false => elementwise::add(p.tape, &mean, time)?,
+        })
     }
 
     /// Logits \[B, N, V\].
@@ -372,6 +397,15 @@ impl Denoiser {
     pub fn head(&self, p: &Pass, ids: &Ids) -> (Var, Var) {
         (p.tape.param(p.params, ids[self.head.w]), p.tape.param(p.params, ids[self.head.b]))
     }
+}
+
+/// `x` \[B, N, d\] with the time of each example \[B, d\], or the one of all \[1, d\].
+fn add_time(t: &Tape, x: &Var, time: &Var) -> Result<Var> {
+    if time.shape()[0] == 1 && x.shape()[0] != 1 {
+        let time = elementwise::reshape(t, time, &[time.value().width()])?;
+        return Ok(elementwise::add_broadcast(t, x, &time)?);
+    }
+    Ok(elementwise::add_per_example(t, x, time)?)
 }
 
 /// A modulation vector of `parts` pieces, linear in the steering vector. It starts at zero, so that each block

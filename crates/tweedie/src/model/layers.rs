@@ -179,6 +179,26 @@ impl Block {
         let m = linear::mlp(t, &h, (&v[8], &v[9]), self.act, (&v[10], &v[11]), None)?;
         elementwise::add(t, &x, &path(&m, 1)?)
     }
+
+    /// The block for tokens `x` \[B, L, d\] of which only those from `from` on are read later: \[B, L − from, d\]. The others
+    /// give keys and values and go no further. No drop path.
+    pub fn forward_tail(&self, p: &Pass, ids: &Ids, x: &Var, from: usize) -> Result<Var> {
+        let vars = self.vars(p, ids);
+        if !p.recompute {
+            return Ok(self.apply_tail(p.tape, x, &vars, from)?);
+        }
+        let inputs: Vec<&Var> = std::iter::once(x).chain(&vars).collect();
+        let block = self.clone();
+        Ok(p.tape.recompute(&inputs, move |tape, v| block.apply_tail(tape, &v[0], &v[1..], from))?)
+    }
+
+    fn apply_tail(&self, t: &Tape, x: &Var, v: &[Var], from: usize) -> tweedie_engine::Result<Var> {
+        let (q, kv) = split(t, &project(t, x, v)?)?;
+        let tail = from..x.shape()[1];
+        let a = cross_attention(t, &tokens::slice(t, &q, tail.clone())?, &kv, self.heads, None)?;
+        self.after_attention(t, &tokens::slice(t, x, tail)?, &a, v)
+    }
+
     /// What follows attention, without drop path: its output layer and the MLP, each with its residual.
     fn after_attention(&self, t: &Tape, x: &Var, a: &Var, v: &[Var]) -> tweedie_engine::Result<Var> {
         let x = linear::linear(t, a, &v[4], Some(&v[5]), None, Some(x))?;
@@ -254,4 +274,51 @@ fn split(t: &Tape, x: &Var) -> tweedie_engine::Result<(Var, Var)> {
     let x = elementwise::reshape(t, x, &[b * l, 3, d])?;
     let (first, rest) = (tokens::slice(t, &x, 0..1)?, tokens::slice(t, &x, 1..3)?);
     Ok((elementwise::reshape(t, &first, &[b, l, d])?, elementwise::reshape(t, &rest, &[b, l, 2 * d])?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tweedie_engine::cases::random;
+    use tweedie_engine::{Device, ops::mean_square};
+
+    /// Value, gradient of the input and of all parameters, where only the last tokens are read.
+    fn last_tokens(tail: bool, prefix: usize, recompute: bool) -> Vec<Vec<f32>> {
+        let (width, from) = (24, 5);
+        let mut plan = Plan::default();
+        let shape = BlockShape { width, heads: 3, mlp: 40, act: Act::GeluErf, drop_path: 0.0, index: 0 };
+        let block = Block::plan(&mut plan, "b", shape);
+        let (mut params, ids) = plan.build(&Device::Cpu, false, 1).unwrap();
+        let tape = Tape::new();
+        let x = tape.leaf(random(0, &[2, 7, width], 1.0));
+        let loss = {
+            let p = Pass { tape: &tape, params: &params, dtype: DType::F32, drop: None, recompute };
+            let y = match tail {
+                true => block.forward_tail(&p, &ids, &x, from).unwrap(),
+                false => {
+                    let y = block.forward(&p, &ids, &x, &Mask { keys: None, prefix }).unwrap();
+                    tokens::slice(&tape, &y, from..7).unwrap()
+                }
+            };
+            let y = elementwise::reshape(&tape, &y, &[4, width]).unwrap();
+            let loss = mean_square::mean_square(&tape, &y, &random(1, &[4, width], 1.0), None).unwrap();
+            elementwise::mean(&tape, &loss).unwrap()
+        };
+        let value = loss.value().to_vec().unwrap();
+        let grads = tape.backward(&loss, Some(&mut params)).unwrap();
+        let of = ids.iter().map(|id| params.grad(*id).unwrap().to_vec().unwrap());
+        [value, grads.get(&x).unwrap().to_vec().unwrap()].into_iter().chain(of).collect()
+    }
+
+    /// What is left out of a block that only its last tokens are read of changes neither them nor any gradient.
+    #[test]
+    fn the_tail_of_a_block_is_the_block_cut_off() {
+        for (prefix, recompute) in [(0, false), (0, true), (5, false)] {
+            let (want, got) = (last_tokens(false, prefix, recompute), last_tokens(true, prefix, recompute));
+            for (want, got) in want.iter().zip(&got) {
+                let size = want.iter().fold(1e-3_f32, |m, x| m.max(x.abs()));
+                assert!(want.iter().zip(got).all(|(w, g)| (w - g).abs() <= 1e-5 * size), "{want:?}\n{got:?}");
+            }
+        }
+    }
 }

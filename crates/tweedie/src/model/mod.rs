@@ -127,8 +127,9 @@ pub struct Model {
     /// The weights.
     pub params: Params,
     dtype: DType,
-    /// Features of every timestep met so far, on the device.
-    times: RefCell<Option<Tensor>>,
+    /// Features of every timestep met so far, on the device: the last holds them all. Those before it stay, since a captured
+    /// graph may read them.
+    times: RefCell<Vec<Tensor>>,
 }
 
 impl Model {
@@ -220,8 +221,17 @@ impl Model {
     /// Features \[B, N, width\] of tokens at times `t`, ready for the head. `context` has a row for each example
     /// ([`Context::rows`]).
     pub fn features(&self, p: &Pass, input: &Input, t: &[u32], context: &Context) -> Result<Var> {
-        let time = self.time_features(p, t)?;
-        self.denoiser()?.features(p, &self.ids, input, &time, context)
+        self.features_at(p, input, &self.times(p, t)?, context)
+    }
+
+    /// Times as the denoiser's blocks see them, \[B, d\].
+    pub fn times(&self, p: &Pass, t: &[u32]) -> Result<Var> {
+        self.denoiser()?.times(p, &self.ids, &self.time_features(p, t)?)
+    }
+
+    /// As [`Model::features`], with times of [`Model::times`]: one for each example, or \[1, d\] for all.
+    pub fn features_at(&self, p: &Pass, input: &Input, time: &Var, context: &Context) -> Result<Var> {
+        self.denoiser()?.features(p, &self.ids, input, time, context)
     }
 
     /// As [`Model::features`], with the projected condition beside the noisy tokens in every block: what `context` saves
@@ -235,11 +245,11 @@ impl Model {
     /// Features \[B, 256\] of timesteps: rows of a table, since computing them anew costs more than a training step.
     fn time_features(&self, p: &Pass, t: &[u32]) -> Result<Tensor> {
         let most = t.iter().copied().max().unwrap_or(0) as usize;
-        let mut table = self.times.borrow_mut();
-        if table.as_ref().is_none_or(|t| t.shape()[0] <= most) {
-            *table = Some(time_table(&self.device(), (most + 1).max(1001))?);
+        let mut tables = self.times.borrow_mut();
+        if tables.last().is_none_or(|t| t.shape()[0] <= most) {
+            tables.push(time_table(&self.device(), (most + 1).max(1001))?);
         }
-        let Some(table) = table.as_ref() else { return Err(Error::Input("no timesteps".into())) };
+        let Some(table) = tables.last() else { return Err(Error::Input("no timesteps".into())) };
         let ids = Tensor::from_u32(&self.device(), &[t.len()], t.to_vec())?;
         Ok(tokens::embed(p.tape, &p.tape.constant(table.clone()), &ids, self.dtype)?.value().clone())
     }

@@ -1,10 +1,14 @@
 //! Classification: logits of the last step, on the host.
 
+use tweedie_engine::cuda::{Cuda, Graph};
 use tweedie_engine::{Tape, Tensor};
 
+use super::addresses::Addresses;
+use super::graphs::{Captured, GraphUse, Graphs};
 use super::limits::Limits;
+use super::network::{Conditioned, input_layer};
 use super::walk::{Seen, Task, walk};
-use super::{Conditioned, Denoise, Projection, softmax};
+use super::{Denoise, Projection, softmax};
 use crate::config::SampleConfig;
 use crate::error::{Error, Result};
 use crate::model::{Model, Pass};
@@ -41,35 +45,193 @@ pub fn run(
     config: &SampleConfig,
     (examples, tokens): (&[u32], usize),
     lambda: f64,
-    each: impl FnMut(&Prediction),
+    mut each: impl FnMut(&Prediction),
 ) -> Result<Vec<f32>> {
     let projection = Projection::new(denoiser.weight()?, config.noise)?;
-    run_with(denoiser, &projection, schedule, config, (examples, tokens), lambda, each)
+    let addresses = Addresses::new(&projection.device(), examples, config.seed)?;
+    last_of(denoiser, &projection, schedule, config, (&addresses, tokens), lambda, &mut each)?.logits()
 }
 
-fn run_with(
+/// The last step's prediction, on the device.
+struct Last {
+    logits: Tensor,
+    guidance: Option<f32>,
+    examples: usize,
+}
+
+impl Last {
+    fn logits(&self) -> Result<Vec<f32>> {
+        let Last { logits, guidance, examples } = self;
+        Prediction { t: 0, logits, guidance: *guidance, examples: *examples }.logits()
+    }
+}
+
+fn last_of(
     denoiser: &dyn Denoise,
     projection: &Projection,
     schedule: &Schedule,
     config: &SampleConfig,
-    (examples, tokens): (&[u32], usize),
+    (addresses, tokens): (&Addresses, usize),
     lambda: f64,
-    mut each: impl FnMut(&Prediction),
-) -> Result<Vec<f32>> {
-    let mut last = None;
-    let task = Task { examples, tokens, lambda, limits: &Limits::default(), top: 0, choose_last: false };
+    each: &mut dyn FnMut(&Prediction),
+) -> Result<Last> {
+    let (mut last, examples) = (None, addresses.examples.len());
+    let task = Task { addresses, tokens, lambda, limits: &Limits::default(), top: 0, choose_last: false };
     walk(denoiser, projection, schedule, config, &task, |s: &Seen| {
-        let p = Prediction { t: s.t, logits: s.logits, guidance: s.guidance, examples: examples.len() };
-        each(&p);
+        let Seen { t, logits, guidance, .. } = *s;
+        each(&Prediction { t, logits, guidance, examples });
         if s.chosen.is_none() {
-            last = Some(p.logits()?);
+            last = Some(Last { logits: logits.clone(), guidance, examples });
         }
         Ok(())
     })?;
     last.ok_or_else(|| Error::Input("a sampler needs at least one step".into()))
 }
 
-/// Class logits \[B·V\] of images: sampled for TDD, one pass for its twin. With votes, the logarithm of the mean probability.
+/// A classifier ready for batches: what depends on its weights alone is computed once.
+pub struct Classifier<'a> {
+    model: &'a Model,
+    schedule: &'a Schedule,
+    lambda: f64,
+    config: &'a SampleConfig,
+    /// Of TDD.
+    projection: Option<Projection>,
+    graphs: Graphs<Vec<usize>, Recorded<'a>>,
+}
+
+/// A batch of some size as graphs: encoder and sampler apart, since votes share the encoder's.
+struct Recorded<'a> {
+    images: Tensor,
+    addresses: Addresses,
+    encode: Graph,
+    /// Holds what the encoder leaves for the sampler.
+    _network: Option<Conditioned<'a>>,
+    walk: Option<Graph>,
+    last: Last,
+}
+
+impl Captured for Recorded<'_> {
+    fn size(&self) -> (usize, usize) {
+        let graphs = || std::iter::once(&self.encode).chain(&self.walk);
+        (graphs().map(Graph::nodes).sum(), graphs().map(Graph::memory).sum())
+    }
+}
+
+impl<'a> Classifier<'a> {
+    /// `schedule` and `lambda` are those of training.
+    pub fn new(
+        model: &'a Model,
+        schedule: &'a Schedule,
+        lambda: f64,
+        config: &'a SampleConfig,
+    ) -> Result<Classifier<'a>> {
+        let projection = match model.is_tdd() {
+            true => Some(Projection::new(&input_layer(model)?, config.noise)?),
+            false => None,
+        };
+        Ok(Classifier { model, schedule, lambda, config, projection, graphs: Graphs::new() })
+    }
+
+    /// Whether repeated batches of one size may run as a captured graph on a GPU. The results are the same.
+    #[must_use]
+    pub fn with_graphs(mut self, wanted: bool) -> Classifier<'a> {
+        self.graphs.allow(wanted);
+        self
+    }
+
+    /// What became of its graphs.
+    pub fn graph_use(&self) -> GraphUse {
+        self.graphs.usage()
+    }
+
+    /// Class logits \[B·V\] of images: sampled for TDD, one pass for its twin. With votes, the logarithm of the mean
+    /// probability.
+    pub fn logits(&self, images: &Tensor, examples: &[u32]) -> Result<Vec<f32>> {
+        let direct = || self.watched(images, examples, &mut |_| {});
+        let replay = |r: &Recorded| {
+            r.images.overwrite(images)?;
+            r.encode.launch()?;
+            self.voted(|seed| {
+                r.addresses.overwrite(examples, seed)?;
+                r.walk.as_ref().map_or(Ok(()), Graph::launch)?;
+                r.last.logits()
+            })
+        };
+        // One id goes with each image; anything else is refused where it is run directly.
+        let key = images.shape().iter().copied().chain([examples.len()]).collect();
+        self.graphs.run(&self.model.device(), key, direct, |c| self.record(c, images, examples), replay)
+    }
+
+    /// As [`Classifier::logits`], step by step: `each` sees every prediction.
+    pub fn watched(&self, images: &Tensor, examples: &[u32], each: &mut dyn FnMut(&Prediction)) -> Result<Vec<f32>> {
+        let Some(projection) = &self.projection else { return self.twin(images)?.logits() };
+        let network = Conditioned::new(self.model, Some(images), 1, self.guided())?;
+        self.voted(|seed| {
+            let addresses = Addresses::new(&self.model.device(), examples, seed)?;
+            self.sample(&network, projection, &addresses, each)?.logits()
+        })
+    }
+
+    fn guided(&self) -> bool {
+        self.config.guidance != 1.0
+    }
+
+    fn sample(
+        &self,
+        network: &Conditioned,
+        projection: &Projection,
+        addresses: &Addresses,
+        each: &mut dyn FnMut(&Prediction),
+    ) -> Result<Last> {
+        let to = (addresses, self.model.sizes().tokens);
+        last_of(network, projection, self.schedule, self.config, to, self.lambda, each)
+    }
+
+    /// The masked twin's single pass.
+    fn twin(&self, images: &Tensor) -> Result<Last> {
+        let (tape, m) = (Tape::inference(), self.model);
+        let p = Pass::inference(&tape, &m.params, m.dtype());
+        let f = m.masked_features(&p, &m.condition(&p, images)?)?;
+        let logits = m.logits(&p, &f)?.value().clone();
+        Ok(Last { logits, guidance: None, examples: images.shape().first().copied().unwrap_or(0) })
+    }
+
+    fn record(&self, c: &Cuda, images: &Tensor, examples: &[u32]) -> Result<Recorded<'a>> {
+        let device = self.model.device();
+        let images = Tensor::zeros(&device, images.shape(), images.dtype())?;
+        let addresses = Addresses::new(&device, examples, self.config.seed)?;
+        let Some(projection) = &self.projection else {
+            let (encode, last) = c.capture(|| self.twin(&images))?;
+            return Ok(Recorded { images, addresses, encode, _network: None, walk: None, last });
+        };
+        let (encode, network) = c.capture(|| {
+            let network = Conditioned::new(self.model, Some(&images), 1, self.guided())?;
+            network.prepare(examples.len(), self.guided())?;
+            Ok::<_, Error>(network)
+        })?;
+        let (walk, last) = c.capture(|| self.sample(&network, projection, &addresses, &mut |_| {}))?;
+        Ok(Recorded { images, addresses, encode, _network: Some(network), walk: Some(walk), last })
+    }
+
+    /// `logits` of the configured seed, or the vote over several.
+    fn voted(&self, mut logits: impl FnMut(u64) -> Result<Vec<f32>>) -> Result<Vec<f32>> {
+        let (votes, seed, vocab) = (self.config.votes, self.config.seed, self.model.sizes().vocab);
+        if votes == 1 || self.projection.is_none() {
+            return logits(seed);
+        }
+        let mut mean = Vec::new();
+        for vote in 0..votes {
+            let logits = logits(seed.wrapping_add(vote as u64))?;
+            mean.resize(logits.len(), 0.0_f64);
+            for (m, l) in mean.chunks_exact_mut(vocab).zip(logits.chunks_exact(vocab)) {
+                m.iter_mut().zip(softmax(l)).for_each(|(m, p)| *m += p / votes as f64);
+            }
+        }
+        Ok(mean.into_iter().map(|p| p.max(1e-30).ln() as f32).collect())
+    }
+}
+
+/// [`Classifier::watched`] of one batch.
 pub fn classify(
     model: &Model,
     images: &Tensor,
@@ -79,26 +241,5 @@ pub fn classify(
     config: &SampleConfig,
     mut each: impl FnMut(&Prediction),
 ) -> Result<Vec<f32>> {
-    if !model.is_tdd() {
-        let tape = Tape::inference();
-        let p = Pass::inference(&tape, &model.params, model.dtype());
-        let f = model.masked_features(&p, &model.condition(&p, images)?)?;
-        return Ok(model.logits(&p, &f)?.value().to_vec()?);
-    }
-    let denoiser = Conditioned::new(model, Some(images), 1, config.guidance != 1.0)?;
-    let projection = Projection::new(denoiser.weight()?, config.noise)?;
-    let vocab = model.sizes().vocab;
-    let sizes = (examples, model.sizes().tokens);
-    if config.votes == 1 {
-        return run_with(&denoiser, &projection, schedule, config, sizes, lambda, each);
-    }
-    let mut mean = vec![0.0_f64; examples.len() * sizes.1 * vocab];
-    for vote in 0..config.votes {
-        let config = SampleConfig { seed: config.seed.wrapping_add(vote as u64), ..config.clone() };
-        let logits = run_with(&denoiser, &projection, schedule, &config, sizes, lambda, &mut each)?;
-        for (m, l) in mean.chunks_exact_mut(vocab).zip(logits.chunks_exact(vocab)) {
-            m.iter_mut().zip(softmax(l)).for_each(|(m, p)| *m += p / config.votes as f64);
-        }
-    }
-    Ok(mean.into_iter().map(|p| p.max(1e-30).ln() as f32).collect())
+    Classifier::new(model, schedule, lambda, config)?.watched(images, examples, &mut each)
 }

@@ -1,8 +1,11 @@
 //! Sequences: tokens with their log-probabilities, by TDD or by its masked twin.
 
 use tweedie_engine::Tensor;
+use tweedie_engine::cuda::{Cuda, Graph};
 use tweedie_engine::ops::choose::{Chosen, MAX_TOP};
 
+use super::addresses::Addresses;
+use super::graphs::{Captured, GraphUse, Graphs};
 use super::limits::{Ending, Limits};
 use super::masked::{Filled, fill};
 use super::network::{Conditioned, input_layer};
@@ -91,6 +94,40 @@ pub struct Generator<'a> {
     config: &'a SampleConfig,
     /// Of TDD.
     projection: Option<Projection>,
+    graphs: Graphs<Key, Recorded>,
+}
+
+/// What a captured run depends on besides the settings: sizes of the batch, and which limits there are.
+#[derive(PartialEq)]
+struct Key {
+    images: Option<Vec<usize>>,
+    examples: usize,
+    candidates: usize,
+    limits: (bool, bool),
+}
+
+/// What a run reads and a captured one finds at the same place each time.
+struct Inputs {
+    images: Option<Tensor>,
+    candidates: usize,
+    limits: Limits,
+    /// Of the masked twin: the tokens it starts from.
+    start: Option<Tensor>,
+}
+
+/// A batch of some size as a graph.
+struct Recorded {
+    inputs: Inputs,
+    addresses: Addresses,
+    graph: Graph,
+    tokens: Tensor,
+    log_probs: Tensor,
+}
+
+impl Captured for Recorded {
+    fn size(&self) -> (usize, usize) {
+        (self.graph.nodes(), self.graph.memory())
+    }
 }
 
 impl<'a> Generator<'a> {
@@ -105,7 +142,7 @@ impl<'a> Generator<'a> {
             true => Some(Projection::new(&input_layer(model)?, config.noise)?),
             false => None,
         };
-        Ok(Generator { model, schedule, lambda, config, projection })
+        Ok(Generator { model, schedule, lambda, config, projection, graphs: Graphs::new() })
     }
 
     /// Generate. Nothing waits for the device before the end, unless a trace is asked for.
@@ -126,35 +163,107 @@ impl<'a> Generator<'a> {
         let candidate = |e: &u32| (0..k as u32).map(|c| e.wrapping_add(c << CANDIDATE_SHIFT)).collect::<Vec<_>>();
         let ids: Vec<u32> = r.examples.iter().flat_map(candidate).collect();
         let given = r.given.map(|g| g.chunks(n).flat_map(|row| row.repeat(k)).collect::<Vec<_>>());
-        let limits = Limits::new(&model.device(), (b * k, n, sizes.vocab), given.as_deref(), r.ending.as_ref())?;
-        // An unconditional model shows nothing to any row, so that its context serves any number of them.
-        let network = Conditioned::new(model, r.images, k, config.guidance != 1.0)?;
-        let mut steps = Vec::new();
-        let Some(projection) = &self.projection else {
-            let each = |f: &Filled| {
+        let device = model.device();
+        let limits = Limits::new(&device, (b * k, n, sizes.vocab), given.as_deref(), r.ending.as_ref())?;
+        let start = match model.is_tdd() {
+            true => None,
+            false => Some(limits.start(&device, (b * k, n), sizes.vocab as u32)?),
+        };
+        let key =
+            Key { images: r.images.map(|i| i.shape().to_vec()), examples: b, candidates: k, limits: limits.kinds() };
+        let inputs = Inputs { images: r.images.cloned(), candidates: k, limits, start };
+        let read = |tokens: &Tensor, log_probs: &Tensor, steps| -> Result<Generated> {
+            Ok(Generated { tokens: tokens.to_vec_u32()?, log_probs: log_probs.to_vec()?, steps })
+        };
+        let direct = || {
+            let mut steps = Vec::new();
+            let addresses = Addresses::new(&device, &ids, config.seed)?;
+            let (tokens, log_probs) = self.sample(&inputs, &addresses, top, &mut |t, tokens, chosen| {
                 if r.trace.is_some() {
-                    steps.push(Traced::new(f.t, &f.state.tokens, f.chosen)?);
+                    steps.push(Traced::new(t, tokens, chosen)?);
                 }
                 Ok(())
-            };
-            let state = fill(&network, self.schedule, config, (&ids, n), &limits, top, each)?;
-            return Ok(Generated { tokens: state.tokens.to_vec_u32()?, log_probs: state.log_prob.to_vec()?, steps });
+            })?;
+            read(&tokens, &log_probs, steps)
         };
-        let task = Task { examples: &ids, tokens: n, lambda: self.lambda, limits: &limits, top, choose_last: true };
+        if r.trace.is_some() {
+            return direct(); // a trace is read back step by step
+        }
+        let record = |c: &Cuda| self.record(c, &ids, &inputs);
+        self.graphs.run(&device, key, direct, record, |recorded: &Recorded| {
+            recorded.inputs.overwrite(&inputs)?;
+            recorded.addresses.overwrite(&ids, config.seed)?;
+            recorded.graph.launch()?;
+            read(&recorded.tokens, &recorded.log_probs, Vec::new())
+        })
+    }
+
+    /// Tokens and their log-probabilities, on the device; `each` sees the tokens of every step, with its time.
+    fn sample(
+        &self,
+        inputs: &Inputs,
+        addresses: &Addresses,
+        top: usize,
+        each: &mut dyn FnMut(usize, &Tensor, &Chosen) -> Result<()>,
+    ) -> Result<(Tensor, Tensor)> {
+        let (model, config, limits) = (self.model, self.config, &inputs.limits);
+        // An unconditional model shows nothing to any row, so that its context serves any number of them.
+        let network = Conditioned::new(model, inputs.images.as_ref(), inputs.candidates, config.guidance != 1.0)?;
+        let (Some(projection), None) = (&self.projection, &inputs.start) else {
+            let Some(start) = &inputs.start else { return Err(Error::Input("there is nothing to start from".into())) };
+            let each = |f: &Filled| each(f.t, &f.state.tokens, f.chosen);
+            let state = fill(&network, self.schedule, config, addresses, start, limits, top, each)?;
+            return Ok((state.tokens, state.log_prob));
+        };
+        let tokens = model.sizes().tokens;
+        let task = Task { addresses, tokens, lambda: self.lambda, limits, top, choose_last: true };
         let mut last = None;
         let denoiser: &dyn Denoise = &network;
         walk(denoiser, projection, self.schedule, config, &task, |s: &Seen| {
             let Some(c) = s.chosen else { return Ok(()) };
-            if r.trace.is_some() {
-                steps.push(Traced::new(s.t, &c.tokens, c)?);
-            }
+            each(s.t, &c.tokens, c)?;
             // Handles to what lies on the device; only the last is read.
             last = Some((c.tokens.clone(), c.log_prob.clone()));
             Ok(())
         })?;
-        let Some((tokens, log_probs)) = last else {
-            return Err(Error::Input("a sampler needs at least one step".into()));
+        last.ok_or_else(|| Error::Input("a sampler needs at least one step".into()))
+    }
+
+    fn record(&self, c: &Cuda, ids: &[u32], like: &Inputs) -> Result<Recorded> {
+        let device = self.model.device();
+        let place = |t: &Tensor| Tensor::zeros(&device, t.shape(), t.dtype());
+        let inputs = Inputs {
+            images: like.images.as_ref().map(place).transpose()?,
+            candidates: like.candidates,
+            limits: like.limits.place()?,
+            start: like.start.as_ref().map(place).transpose()?,
         };
-        Ok(Generated { tokens: tokens.to_vec_u32()?, log_probs: log_probs.to_vec()?, steps })
+        let addresses = Addresses::new(&device, ids, self.config.seed)?;
+        let (graph, (tokens, log_probs)) = c.capture(|| self.sample(&inputs, &addresses, 0, &mut |_, _, _| Ok(())))?;
+        Ok(Recorded { inputs, addresses, graph, tokens, log_probs })
+    }
+
+    /// Whether repeated batches of one size may run as a captured graph on a GPU. The results are the same.
+    #[must_use]
+    pub fn with_graphs(mut self, wanted: bool) -> Generator<'a> {
+        self.graphs.allow(wanted);
+        self
+    }
+
+    /// What became of its graphs.
+    pub fn graph_use(&self) -> GraphUse {
+        self.graphs.usage()
+    }
+}
+
+impl Inputs {
+    /// Take the values of `from`, which has the same sizes and kinds.
+    fn overwrite(&self, from: &Inputs) -> Result<()> {
+        for (to, from) in [(&self.images, &from.images), (&self.start, &from.start)] {
+            if let (Some(to), Some(from)) = (to, from) {
+                to.overwrite(from)?;
+            }
+        }
+        self.limits.overwrite(&from.limits)
     }
 }

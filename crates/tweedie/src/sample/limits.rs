@@ -92,6 +92,42 @@ impl Limits {
         Ok(Limits { given, banned })
     }
 
+    /// Where the masked twin starts: what is given, and `mask` elsewhere; u32 \[B, N\].
+    pub fn start(&self, device: &Device, (batch, n): (usize, usize), mask: u32) -> Result<Tensor> {
+        let start = match &self.given {
+            Some(g) => g.to_vec_u32()?.into_iter().map(|t| if t == FREE { mask } else { t }).collect(),
+            None => vec![mask; batch * n],
+        };
+        Ok(Tensor::from_u32(device, &[batch, n], start)?)
+    }
+
+    /// Which kinds of limits there are: those of one kind can overwrite each other.
+    pub fn kinds(&self) -> (bool, bool) {
+        (self.given.is_some(), self.banned.is_some())
+    }
+
+    /// Memory for limits of the same kinds and sizes.
+    pub fn place(&self) -> Result<Limits> {
+        let place = |t: &Tensor| Ok::<_, Error>(Tensor::zeros(&t.device(), t.shape(), t.dtype())?);
+        let banned = match &self.banned {
+            Some((classes, rows)) => Some((place(classes)?, place(rows)?)),
+            None => None,
+        };
+        Ok(Limits { given: self.given.as_ref().map(place).transpose()?, banned })
+    }
+
+    /// Take the values of `from`, whose kinds and sizes are the same, at the same place on a GPU.
+    pub fn overwrite(&self, from: &Limits) -> Result<()> {
+        if let (Some(to), Some(from)) = (&self.given, &from.given) {
+            to.overwrite(from)?;
+        }
+        if let (Some(to), Some(from)) = (&self.banned, &from.banned) {
+            to.0.overwrite(&from.0)?;
+            to.1.overwrite(&from.1)?;
+        }
+        Ok(())
+    }
+
     pub fn banned(&self) -> Option<Banned<'_>> {
         self.banned.as_ref().map(|(classes, rows)| Banned { classes, rows })
     }

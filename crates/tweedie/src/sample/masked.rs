@@ -1,12 +1,13 @@
 //! The masked twin's sampler: all tokens start masked, and each step reveals some of them for good.
 
-use tweedie_engine::ops::choose::{Choose, Chosen, FREE, How, choose};
+use tweedie_engine::ops::choose::{Choose, Chosen, How, choose};
 use tweedie_engine::ops::unmask::{Masked, Reveal, unmask};
-use tweedie_engine::{DType, Device, Noise, Tensor};
+use tweedie_engine::{DType, Device, Tensor};
 
+use super::addresses::Addresses;
+use super::guidance_at;
 use super::limits::Limits;
 use super::walk::scalars;
-use super::{DRAWS, REVEALS, guidance_at};
 use crate::config::{SampleConfig, Sampler, Unmasking};
 use crate::error::{Error, Result};
 use crate::schedule::Schedule;
@@ -18,6 +19,11 @@ pub trait Fill {
 
     /// Size of the vocabulary V; a masked token is V.
     fn vocab(&self) -> usize;
+
+    /// Told of all times before the first step, as in [`super::Denoise::expect`].
+    fn expect(&self, _times: &[usize]) -> Result<()> {
+        Ok(())
+    }
 
     /// Logits \[B, N, V\] for `ids`, u32 \[B, N\], at time `t` of T; `guided`: pairs as in [`super::Denoise::logits`].
     fn logits(&self, ids: &Tensor, t: usize, guided: bool) -> Result<Tensor>;
@@ -31,35 +37,29 @@ pub(super) struct Filled<'a> {
     pub state: &'a Masked,
 }
 
-/// Sample; `each` sees every step. A token is masked with chance t/T at time t, so from t to s a masked one is revealed with
+/// Sample from the tokens `start`, u32 \[B, N\]; `each` sees every step. A token is masked with chance t/T at time t, so from t to s a masked one is revealed with
 /// chance (t−s)/t.
 pub(super) fn fill(
     network: &dyn Fill,
     schedule: &Schedule,
     config: &SampleConfig,
-    (examples, n): (&[u32], usize),
+    addresses: &Addresses,
+    start: &Tensor,
     limits: &Limits,
     top: usize,
     mut each: impl FnMut(&Filled) -> Result<()>,
 ) -> Result<Masked> {
-    let (b, mask) = (examples.len(), network.vocab() as u32);
+    let Addresses { examples: ids, words, reveals, .. } = addresses;
+    let &[b, n] = start.shape() else { return Err(Error::Input(format!("tokens {:?} are not [B, N]", start.shape()))) };
+    let mask = network.vocab() as u32;
     if b == 0 || n == 0 {
         return Err(Error::Input("there is nothing to sample".into()));
     }
     let device = network.device();
-    let start = match &limits.given {
-        Some(g) => g.to_vec_u32()?.into_iter().map(|t| if t == FREE { mask } else { t }).collect(),
-        None => vec![mask; b * n],
-    };
-    let mut state = Masked {
-        tokens: Tensor::from_u32(&device, &[b, n], start)?,
-        log_prob: Tensor::zeros(&device, &[b, n], DType::F32)?,
-    };
-    let ids = Tensor::from_u32(&device, &[b], examples.to_vec())?;
-    let words = Noise::new(&device, config.seed, DRAWS, 0)?;
-    let reveals = Noise::new(&device, config.seed, REVEALS, 0)?;
+    let mut state = Masked { tokens: start.clone(), log_prob: Tensor::zeros(&device, &[b, n], DType::F32)? };
     let drawn = matches!(config.sampler, Sampler::Multinomial | Sampler::Ancestral);
     let times = schedule.spaced(config.steps);
+    network.expect(&times[..times.len().saturating_sub(1)])?;
     for (i, pair) in times.windows(2).enumerate() {
         let (t, s) = (pair[0], pair[1]);
         let w = guidance_at(config, i, times.len() - 1);
@@ -72,7 +72,7 @@ pub(super) fn fill(
                 tokens: n,
                 guidance: weight.as_ref(),
                 how: match drawn {
-                    true => How::Drawn { noise: &step_words, examples: &ids },
+                    true => How::Drawn { noise: &step_words, examples: ids },
                     false => How::Argmax,
                 },
                 banned: limits.banned(),
@@ -85,7 +85,7 @@ pub(super) fn fill(
         let share = scalars(&device, [(t - s) as f64 / t.max(1) as f64])?;
         let step_reveals = reveals.later(i as u32);
         let how = match config.unmask {
-            Unmasking::Random => Reveal::Random { noise: &step_reveals, examples: &ids },
+            Unmasking::Random => Reveal::Random { noise: &step_reveals, examples: ids },
             Unmasking::Confident => Reveal::Confident,
         };
         state = unmask(&state, (&chosen.tokens, &chosen.log_prob), mask, &share, how)?;

@@ -13,16 +13,19 @@
 //! n = W·ε is drawn in one of two ways ([`Projection`]). Noise is addressed by (seed, stream, example, step), so that what
 //! an example gets does not depend on its batch. [`run`] gives logits (classification), [`Generator`] gives tokens.
 
+mod addresses;
 mod classify;
 mod generate;
+mod graphs;
 mod limits;
 mod masked;
 mod network;
 mod noise;
 mod walk;
 
-pub use classify::{Prediction, classify, run};
+pub use classify::{Classifier, Prediction, classify, run};
 pub use generate::{Generated, Generator, Request, Traced};
+pub use graphs::GraphUse;
 pub use limits::Ending;
 pub use masked::Fill;
 pub use network::Conditioned;
@@ -43,6 +46,11 @@ const REVEALS: u32 = 0x4e71;
 pub trait Denoise {
     /// The layer W that noisy vectors go through, f32 \[d, V\]. Where it is the identity, u is y_t.
     fn weight(&self) -> Result<&Tensor>;
+
+    /// Told of all times before the first step: what depends on them alone can be computed at once.
+    fn expect(&self, _times: &[usize]) -> Result<()> {
+        Ok(())
+    }
 
     /// Logits \[B, N, V\] for `u` = W·y_t, f32 \[B, N, d\], at time `t`. `guided`: \[2·B, N, V\], each example with its condition
     /// followed by itself without.

@@ -1,6 +1,6 @@
 //! A network as a denoiser: the condition is computed once, for all steps and candidates.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 
 use tweedie_engine::ops::tokens;
 use tweedie_engine::{Device, Tape, Tensor, Var};
@@ -30,6 +30,8 @@ pub struct Conditioned<'a> {
     plain: Context,
     /// Two rows for each candidate, with and without condition; made when a guided step first asks for it.
     pairs: OnceCell<Context>,
+    /// Times met so far, each \[1, d\] as the blocks see it.
+    times: RefCell<Vec<(usize, Var)>>,
 }
 
 impl<'a> Conditioned<'a> {
@@ -44,7 +46,15 @@ impl<'a> Conditioned<'a> {
         let context = model.context(&p, images, guided)?;
         let plain = context.rows(&tape, candidates, None)?;
         let weight = if model.is_tdd() { Some(input_layer(model)?) } else { None };
-        Ok(Conditioned { model, weight, context, candidates, plain, pairs: OnceCell::new() })
+        Ok(Conditioned { model, weight, context, candidates, plain, pairs: OnceCell::new(), times: RefCell::default() })
+    }
+
+    /// Compute now what the first step of `rows` rows would otherwise find missing.
+    pub(super) fn prepare(&self, rows: usize, guided: bool) -> Result<()> {
+        if guided {
+            self.pairs(&Tape::inference(), rows)?;
+        }
+        Ok(())
     }
 
     /// Two rows for each of `rows` candidates.
@@ -57,11 +67,34 @@ impl<'a> Conditioned<'a> {
         Ok(self.pairs.get_or_init(|| made))
     }
 
+    /// All times of a run at once: one pass over the layers' weights instead of one for each step.
+    fn know(&self, times: &[usize]) -> Result<()> {
+        let mut known = self.times.borrow_mut();
+        let missing: Vec<usize> = times.iter().copied().filter(|t| known.iter().all(|k| k.0 != *t)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let (tape, m) = (Tape::inference(), self.model);
+        let p = Pass::inference(&tape, &m.params, m.dtype());
+        let all = m.times(&p, &missing.iter().map(|t| *t as u32).collect::<Vec<_>>())?;
+        for (i, t) in missing.into_iter().enumerate() {
+            known.push((t, tape.constant(all.value().row(i)?)));
+        }
+        Ok(())
+    }
+
+    fn time(&self, t: usize) -> Result<Var> {
+        self.know(&[t])?;
+        let known = self.times.borrow().iter().find(|k| k.0 == t).map(|k| k.1.clone());
+        known.ok_or_else(|| Error::Input(format!("time {t} is not known")))
+    }
+
     fn forward(&self, tape: &Tape, input: &Input, rows: usize, t: usize, guided: bool) -> Result<Tensor> {
         let m = self.model;
         let p = Pass::inference(tape, &m.params, m.dtype());
-        let (context, copies) = if guided { (self.pairs(tape, rows)?, 2) } else { (&self.plain, 1) };
-        let f = m.features(&p, input, &vec![t as u32; copies * rows], context)?;
+        let context = if guided { self.pairs(tape, rows)? } else { &self.plain };
+        let time = self.time(t)?;
+        let f = m.features_at(&p, input, &time, context)?;
         Ok(m.logits(&p, &f)?.value().clone())
     }
 }
@@ -69,6 +102,10 @@ impl<'a> Conditioned<'a> {
 impl Denoise for Conditioned<'_> {
     fn weight(&self) -> Result<&Tensor> {
         self.weight.as_ref().ok_or_else(|| Error::Input("this model does not read noisy vectors".into()))
+    }
+
+    fn expect(&self, times: &[usize]) -> Result<()> {
+        self.know(times)
     }
 
     fn logits(&self, u: &Tensor, t: usize, guided: bool) -> Result<Tensor> {
@@ -90,6 +127,10 @@ impl Fill for Conditioned<'_> {
 
     fn vocab(&self) -> usize {
         self.model.sizes().vocab
+    }
+
+    fn expect(&self, times: &[usize]) -> Result<()> {
+        self.know(times)
     }
 
     fn logits(&self, ids: &Tensor, t: usize, guided: bool) -> Result<Tensor> {

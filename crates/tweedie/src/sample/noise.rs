@@ -1,5 +1,7 @@
 //! The noise that a network sees: n = W·ε with ε ~ N(0, I_V), and so N(0, W·Wᵀ).
 
+use std::cell::RefCell;
+
 use rayon::prelude::*;
 use tweedie_engine::ops::linear::linear;
 use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens, noisy_input};
@@ -17,6 +19,9 @@ pub struct Projection {
     factor: Option<Tensor>,
     /// Zeros \[d\]: the dense path's layer has a bias, noise has none.
     bias: Tensor,
+    /// What the dense path adds nothing to: tokens \[B, N\], factors 0 and 1 \[B\]; of all sizes asked for so far, since a
+    /// captured graph may read them.
+    nothing: RefCell<Vec<[Tensor; 3]>>,
 }
 
 impl Projection {
@@ -45,7 +50,7 @@ impl Projection {
         let (d, device) = (weight.shape()[0], weight.device());
         let factor = factor.map(|l| Tensor::from_f32(&device, &[d, d], l)).transpose()?;
         let bias = Tensor::zeros(&device, &[d], DType::F32)?;
-        Ok(Projection { weight: weight.clone(), factor, bias })
+        Ok(Projection { weight: weight.clone(), factor, bias, nothing: RefCell::default() })
     }
 
     /// Whether noise is drawn by the factor of W·Wᵀ.
@@ -71,16 +76,34 @@ impl Projection {
             let z = noise.normal(examples, tokens * d)?.reshape(&[b, tokens, d])?;
             return Ok(linear(&tape, &tape.constant(z), &tape.constant(l.clone()), None, None, None)?.value().clone());
         }
-        let device = self.device();
+        let [none, signal, spread] = self.nothing(b, tokens)?;
         let from = NoisyTokens {
-            tokens: Tensor::zeros(&device, &[b, tokens], DType::U32)?,
-            signal: Tensor::zeros(&device, &[b], DType::F32)?,
-            spread: Tensor::from_f32(&device, &[b], vec![1.0; b])?,
+            tokens: none,
+            signal,
+            spread,
             eps: Eps::Drawn { noise: noise.clone(), examples: examples.clone() },
             vocab: v,
         };
         let (w, bias) = (tape.constant(self.weight.clone()), tape.constant(self.bias.clone()));
         Ok(noisy_input(&tape, &from, &w, &bias, DType::F32)?.value().clone())
+    }
+}
+
+impl Projection {
+    fn nothing(&self, b: usize, tokens: usize) -> Result<[Tensor; 3]> {
+        let mut known = self.nothing.borrow_mut();
+        if let Some(all) = known.iter().find(|k| k[0].shape() == [b, tokens]) {
+            return Ok(all.clone());
+        }
+        // From host data, so that a graph that is captured meanwhile takes them as constants.
+        let device = self.device();
+        let made = [
+            Tensor::from_u32(&device, &[b, tokens], vec![0; b * tokens])?,
+            Tensor::from_f32(&device, &[b], vec![0.0; b])?,
+            Tensor::from_f32(&device, &[b], vec![1.0; b])?,
+        ];
+        known.push(made.clone());
+        Ok(made)
     }
 }
 

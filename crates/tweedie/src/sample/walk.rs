@@ -3,18 +3,18 @@
 use tweedie_engine::ops::blend::{First, blend};
 use tweedie_engine::ops::choose::{Choose, Chosen, How, choose};
 use tweedie_engine::ops::linear::linear;
-use tweedie_engine::{Device, Noise, Tape, Tensor};
+use tweedie_engine::{Device, Tape, Tensor};
 
+use super::addresses::Addresses;
 use super::limits::Limits;
-use super::{DRAWS, Denoise, Projection, STREAM, guidance_at, posterior, steps};
+use super::{Denoise, Projection, guidance_at, posterior, steps};
 use crate::config::{PosteriorMean, SampleConfig, Sampler, Start};
 use crate::error::{Error, Result};
 use crate::schedule::Schedule;
 
 /// What is to be sampled.
 pub(super) struct Task<'a> {
-    /// Ids that address each example's noise.
-    pub examples: &'a [u32],
+    pub addresses: &'a Addresses,
     /// Tokens per example.
     pub tokens: usize,
     /// λ of λ-hot labels.
@@ -87,18 +87,16 @@ pub(super) fn walk(
 ) -> Result<()> {
     let (device, weight) = (projection.device(), projection.weight());
     let (d, vocab) = (weight.shape()[0], weight.shape()[1]);
-    let (b, n) = (task.examples.len(), task.tokens);
+    let Addresses { examples, noise, words, .. } = task.addresses;
+    let (b, n) = (examples.len(), task.tokens);
     if b == 0 || n == 0 {
         return Err(Error::Input("there is nothing to sample".into()));
     }
     let steps = steps(schedule, config, vocab)?;
-    let examples = Tensor::from_u32(&device, &[b], task.examples.to_vec())?;
-    // Step i of a stream: fresh noise for every step of every example.
-    let noise = Noise::new(&device, config.seed, STREAM, 0)?;
-    let words = Noise::new(&device, config.seed, DRAWS, 0)?;
+    denoiser.expect(&steps.iter().map(|s| s.0).collect::<Vec<_>>())?;
     let soft = is_soft(config);
     let mut u = match config.start {
-        Start::Noise => projection.draw(&noise, &examples, n)?,
+        Start::Noise => projection.draw(noise, examples, n)?,
         Start::Zeros => Tensor::zeros(&device, &[b, n, d], tweedie_engine::DType::F32)?,
     };
     for (i, &(t, s)) in steps.iter().enumerate() {
@@ -115,7 +113,7 @@ pub(super) fn walk(
             tokens: n,
             guidance: weight_of_condition.as_ref(),
             how: match draws(config) {
-                true => How::Drawn { noise: &step_words, examples: &examples },
+                true => How::Drawn { noise: &step_words, examples },
                 false => How::Argmax,
             },
             banned: task.limits.banned(),
@@ -131,7 +129,7 @@ pub(super) fn walk(
         drop(logits);
         let by = coefficients(schedule, config.sampler, (t, s), task.lambda);
         let fresh = match by[2] != 0.0 {
-            true => Some(projection.draw(&noise.later(i as u32 + 1), &examples, n)?),
+            true => Some(projection.draw(&noise.later(i as u32 + 1), examples, n)?),
             false => None,
         };
         let before = (by[1] != 0.0).then_some(&u);

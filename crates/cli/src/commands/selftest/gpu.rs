@@ -1,7 +1,7 @@
 //! A GPU against the CPU: every case in f32 and in bf16, twice; noise and captured graphs to the bit.
 
 use tweedie_engine::cases::{self, Case, Outcome, Size};
-use tweedie_engine::cuda::Cuda;
+use tweedie_engine::cuda::{Cuda, Uploads};
 use tweedie_engine::ops::{elementwise, mean_square, norm};
 use tweedie_engine::optim::{AdamConfig, AdamW};
 use tweedie_engine::{DType, Device, Group, Noise, ParamsBuilder, Result, Tape, Tensor};
@@ -16,13 +16,15 @@ pub const NOISE: &str = "noise";
 pub const OPTIMIZER: &str = "optimizer";
 /// The check of captured graphs.
 pub const GRAPH: &str = "graph";
+/// The check of copies beside the kernels.
+pub const UPLOADS: &str = "uploads";
 
 /// ‖x − reference‖ / ‖reference‖. f32: sums of up to some 10⁵ terms in another order.
 const F32: Check = Check { name: "f32", bound: 1e-4 };
 /// bf16 keeps 8 bits, so a value is off by up to 2⁻⁹ = 0.2 % and what is computed from several such values by a few times
 /// that; ten times it is an error of another kind.
 const BF16: Check = Check { name: "bf16", bound: 3e-2 };
-const BITS: Check = Check { name: "same bits", bound: 0.0 };
+pub const BITS: Check = Check { name: "same bits", bound: 0.0 };
 
 /// Values this much smaller than the largest of their case are what rounding leaves of a zero. Against these the
 /// absolute error must keep the bound: layer norm of one value has a gradient of zero, of which f32 leaves up to 6e-8/√eps.
@@ -30,7 +32,8 @@ const NOTHING: f64 = 1e-6;
 pub fn legend() -> String {
     format!(
         "f32, bf16: worst ‖x − reference‖/‖reference‖ against the CPU in f32; the bounds are {:.0e} and {:.0e}.\n\
-         same bits: two runs on the device; noise also against the CPU; graph: replays against direct launches.\n",
+         same bits: two runs on the device; noise also against the CPU; graph, sampling: replays against\n\
+         direct launches.\n",
         F32.bound, BF16.bound
     )
 }
@@ -54,6 +57,10 @@ pub fn check(c: &Cuda, wanted: &Wanted, progress: &Progress, findings: &mut Find
     if wanted.has(GRAPH) {
         progress.say(GRAPH, "");
         graph(c, findings)?;
+    }
+    if wanted.has(UPLOADS) {
+        progress.say(UPLOADS, "");
+        uploads(c, findings)?;
     }
     Ok(())
 }
@@ -86,12 +93,12 @@ fn values(o: &Outcome) -> impl Iterator<Item = (String, &[f32])> {
     [("output".to_string(), o.output.as_slice())].into_iter().chain(grads)
 }
 
-fn rms(v: &[f32]) -> f64 {
+pub fn rms(v: &[f32]) -> f64 {
     (v.iter().map(|x| (*x as f64).powi(2)).sum::<f64>() / v.len().max(1) as f64).sqrt()
 }
 
 /// Relative error; absolute where the reference is nothing beside the `largest` value of its case. NaN where either has one.
-fn error(want: &[f32], got: &[f32], largest: f64) -> f64 {
+pub fn error(want: &[f32], got: &[f32], largest: f64) -> f64 {
     if want.len() != got.len() {
         return f64::NAN;
     }
@@ -100,7 +107,7 @@ fn error(want: &[f32], got: &[f32], largest: f64) -> f64 {
     if size <= NOTHING * largest { rms(&difference) } else { rms(&difference) / size }
 }
 
-fn same(a: &[f32], b: &[f32]) -> bool {
+pub fn same(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
@@ -159,6 +166,40 @@ fn optimizer(device: &Device, findings: &mut Findings) -> Result<()> {
     Ok(())
 }
 
+/// Batches that follow each other faster than the kernels that read them, some of other sizes and some still held when their
+/// buffer is wanted again.
+fn uploads(c: &Cuda, findings: &mut Findings) -> Result<()> {
+    const ROUNDS: u32 = 12;
+    let mut uploads = Uploads::new(c, 2);
+    let shape = |round: u32| if round % 5 == 3 { [1, 7] } else { [64, 50_000] };
+    let work = |x: &Tensor| -> Result<Tensor> {
+        let tape = Tape::inference();
+        let mut y = tape.constant(x.clone());
+        for _ in 0..40 {
+            y = elementwise::scale(&tape, &y, 1.5)?;
+            y = elementwise::scale(&tape, &y, 1.0 / 1.5)?;
+        }
+        Ok(elementwise::add(&tape, &y, &tape.constant(x.clone()))?.value().clone())
+    };
+    let (mut made, mut held) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let x = uploads.put(&shape(round), &cases::random(round, &shape(round), 1.0).to_vec()?)?;
+        made.push(work(&x)?);
+        if round % 4 == 1 {
+            held.push((round, x));
+        }
+    }
+    for (round, got) in (0..).zip(&made) {
+        let want = work(&cases::random(round, &shape(round), 1.0).to_device(&Device::Cuda(c.clone()))?)?.to_vec()?;
+        findings.note(UPLOADS, &format!("batch {round}"), "output", BITS, Found::SameBits(same(&want, &got.to_vec()?)));
+    }
+    for (round, x) in held {
+        let want = cases::random(round, &shape(round), 1.0).to_vec()?;
+        findings.note(UPLOADS, &format!("batch {round}"), "input", BITS, Found::SameBits(same(&want, &x.to_vec()?)));
+    }
+    Ok(())
+}
+
 /// A captured chain of kernels, replayed on other inputs and other noise, against the same chain launched directly.
 fn graph(c: &Cuda, findings: &mut Findings) -> Result<()> {
     let device = Device::Cuda(c.clone());
@@ -174,6 +215,9 @@ fn graph(c: &Cuda, findings: &mut Findings) -> Result<()> {
         for step in 0..3 {
             let z = tape.constant(noise.later(step).normal(&ids, d)?);
             y = norm::layer_norm(&tape, &elementwise::add(&tape, &y, &z)?, &gain, &bias, 1e-6)?;
+            // Host data become constants of the graph, in memory that none of its kernels writes.
+            let shift = tape.constant(Tensor::from_f32(&device, &[rows, d], vec![step as f32; rows * d])?);
+            y = elementwise::add(&tape, &y, &shift)?;
         }
         Ok(y.value().clone())
     };

@@ -26,6 +26,30 @@ fn fuses(act: Act, dtype: DType, width: usize) -> bool {
     act == Act::GeluTanh && dtype == DType::Bf16 && width.is_multiple_of(8)
 }
 
+/// Rows that take a kernel of their own: cuBLASLt's tiles would be nearly empty.
+const FEW: usize = 8;
+/// Columns of one of its blocks, as in linear.cu.
+const FEW_WARPS: usize = 8;
+
+/// `TWEEDIE_FEW_ROWS=0` gives all products to cuBLASLt.
+fn few_rows(dtype: DType, rows: usize) -> Option<&'static str> {
+    static OFF: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    if *OFF.get_or_init(|| std::env::var_os("TWEEDIE_FEW_ROWS").is_some_and(|v| v == "0")) {
+        return None;
+    }
+    let names = match dtype {
+        DType::F32 => ["few_rows2_f32", "few_rows4_f32", "few_rows8_f32"],
+        DType::Bf16 => ["few_rows2_bf16", "few_rows4_bf16", "few_rows8_bf16"],
+        DType::U32 => return None,
+    };
+    match rows {
+        1..=2 => Some(names[0]),
+        3..=4 => Some(names[1]),
+        5..=FEW => Some(names[2]),
+        _ => None,
+    }
+}
+
 pub(super) fn forward(
     c: &Cuda,
     x: &Tensor,
@@ -38,6 +62,13 @@ pub(super) fn forward(
     let w = layer.w.value_as(dtype)?;
     let bias = layer.b.as_ref().map(|b| b.value_as(dtype)).transpose()?;
     let y = Tensor::cuda(c, shape, dtype)?;
+    if let Some(name) = few_rows(dtype, m).filter(|_| k.is_multiple_of(8) && (x.ptr() | w.ptr()).is_multiple_of(16)) {
+        let pre = act.map(|_| Tensor::cuda(c, shape, dtype)).transpose()?;
+        let kind = act.map_or(u32::MAX, |a| code(a) as u32); // −1: none
+        let args = args![x, &w, bias.as_ref(), residual, &y, pre.as_ref(), m, n, k, kind];
+        c.launch(&SOURCE, 0, name, (n.div_ceil(FEW_WARPS), 1, 1), FEW_WARPS * 32, 0, args)?;
+        return Ok((y, pre));
+    }
     let add = residual.map(Tensor::ptr);
     let product =
         |c_to: &Tensor, epilogue| Gemm { m, n, k, a: Mat::of(x), b: Mat::of(&w).t(), c: Mat::of(c_to), add, epilogue };
@@ -128,9 +159,8 @@ pub(super) fn backward_input(c: &Cuda, layer: &Affine, x: &Var, d: &Tensor, grad
     })
 }
 
-/// Gradient of the first layer's pre-activation. Its bias gradient comes with the product for the first weight: cuBLASLt
-/// can also sum it here (DGELU_BGRAD), but that made this product slower than a separate pass.
-pub(super) fn backward_hidden(c: &Cuda, down: &Affine, act: Act, pre: &Tensor, dy: &Tensor) -> Result<Tensor> {
+/// dy·W of the second layer, times the activation's slope where that is fused (`true`).
+fn through_second(c: &Cuda, down: &Affine, act: Act, pre: &Tensor, dy: &Tensor) -> Result<(Tensor, bool)> {
     let (rows, mid, out, dtype) = (dy.rows(), down.inner(), down.out(), dy.dtype());
     let w = down.w.value_as(dtype)?;
     let d = Tensor::cuda(c, pre.shape(), dtype)?;
@@ -144,9 +174,39 @@ pub(super) fn backward_hidden(c: &Cuda, down: &Affine, act: Act, pre: &Tensor, d
         add: None,
         epilogue,
     };
-    if !fuses(act, dtype, mid) || !c.try_gemm(&product(Epilogue::GeluGrad { aux: pre.ptr() }))? {
-        c.gemm(&product(Epilogue::None))?;
-        launch_act(c, by_type!(dtype, "act_backward"), act, pre, &d, &d)?;
+    if fuses(act, dtype, mid) && c.try_gemm(&product(Epilogue::GeluGrad { aux: pre.ptr() }))? {
+        return Ok((d, true));
+    }
+    c.gemm(&product(Epilogue::None))?;
+    Ok((d, false))
+}
+
+/// Gradient of the first layer's pre-activation. Its bias gradient comes with the product for the first weight: cuBLASLt
+/// can also sum it here (DGELU_BGRAD), but that made this product slower than a separate pass.
+pub(super) fn backward_hidden(c: &Cuda, down: &Affine, act: Act, pre: &Tensor, dy: &Tensor) -> Result<Tensor> {
+    let (d, done) = through_second(c, down, act, pre, dy)?;
+    if !done {
+        launch_act(c, by_type!(d.dtype(), "act_backward"), act, pre, &d, &d)?;
     }
     Ok(d)
+}
+
+/// As [`backward_hidden`], with the hidden values act(pre) that were not kept.
+pub(super) fn backward_hidden_again(
+    c: &Cuda,
+    down: &Affine,
+    act: Act,
+    pre: &Tensor,
+    dy: &Tensor,
+) -> Result<(Tensor, Tensor)> {
+    let (d, done) = through_second(c, down, act, pre, dy)?;
+    let hidden = Tensor::cuda(c, pre.shape(), pre.dtype())?;
+    if done {
+        launch_act(c, by_type!(pre.dtype(), "act_forward"), act, pre, pre, &hidden)?;
+    } else {
+        let grid = (pre.len().div_ceil(256 * 8), 1, 1);
+        let args = args![pre, &d, &hidden, pre.len() as i64, code(act)];
+        c.launch(&SOURCE, 0, by_type!(pre.dtype(), "act_both"), grid, 256, 0, args)?;
+    }
+    Ok((d, hidden))
 }

@@ -35,11 +35,86 @@ template <typename T, bool BACKWARD> __device__ void act(const T* pre, const T* 
     }
 }
 
+// d = d·act'(pre) in place and h = act(pre), in one pass.
+template <typename T> __device__ void act_both(const T* pre, T* d, T* h, i64 n, int kind) {
+    i64 at = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 8;
+    if (at + 8 <= n) {
+        float x[8], g[8];
+        load8(pre + at, x);
+        load8(d + at, g);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            g[i] *= act_slope(kind, x[i]);
+            x[i] = act_value(kind, x[i]);
+        }
+        store8(d + at, g);
+        store8(h + at, x);
+    } else {
+        for (i64 i = at; i < n; i++) {
+            float x = to_f32(pre[i]);
+            d[i] = from_f32<T>(to_f32(d[i]) * act_slope(kind, x));
+            h[i] = from_f32<T>(act_value(kind, x));
+        }
+    }
+}
+
 // y (rows, width) += b (width)
 template <typename T> __device__ void add_bias(T* y, const T* b, i64 n, int width) {
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = from_f32<T>(to_f32(y[i]) + to_f32(b[i % width]));
 }
+
+// y (rows, n) = act(x (rows, k)·wᵀ + bias) or x·wᵀ + bias + residual for at most M rows, w (n, k): a warp owns a column, reads
+// its weights once for all rows and adds up in f32. For products so small that the weights' way from memory is all there is.
+// bias, residual and pre may be null; kind < 0: no activation. k is a multiple of 8, x and w are 16-byte aligned.
+constexpr int FEW_WARPS = 8;
+template <typename T, int M>
+__device__ void few_rows(const T* x, const T* w, const T* bias, const T* residual, T* y, T* pre, int rows, int n, int k, int kind) {
+    int lane = threadIdx.x & 31, col = blockIdx.x * FEW_WARPS + (threadIdx.x >> 5);
+    if (col >= n) return;
+    w += (i64)col * k;
+    float sum[M];
+#pragma unroll
+    for (int m = 0; m < M; m++) sum[m] = 0.f;
+    for (int at = lane * 8; at < k; at += 256) {
+        float a[8], b[8];
+        load8(w + at, a);
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            load8(x + (i64)min(m, rows - 1) * k + at, b);  // rows that are not there read the last one
+#pragma unroll
+            for (int i = 0; i < 8; i++) sum[m] = fmaf(a[i], b[i], sum[m]);
+        }
+    }
+    float mine = 0.f;  // lane m keeps row m: a register array must not be indexed by the lane
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        float s = warp_sum(sum[m]);
+        if (lane == m) mine = s;
+    }
+    if (lane >= rows) return;
+    i64 to = (i64)lane * n + col;
+    if (bias) mine += to_f32(bias[col]);
+    if (residual) mine += to_f32(residual[to]);
+    T rounded = from_f32<T>(mine);
+    if (kind >= 0) {
+        if (pre) pre[to] = rounded;
+        rounded = from_f32<T>(act_value(kind, to_f32(rounded)));
+    }
+    y[to] = rounded;
+}
+
+#define FEW(T, S, M)                                                                                               \
+    extern "C" __global__ void few_rows##M##_##S(                                                                  \
+        const T* x, const T* w, const T* bias, const T* residual, T* y, T* pre, int rows, int n, int k, int kind) { \
+        few_rows<T, M>(x, w, bias, residual, y, pre, rows, n, k, kind);                                            \
+    }
+FEW(float, f32, 2)
+FEW(float, f32, 4)
+FEW(float, f32, 8)
+FEW(bf16, bf16, 2)
+FEW(bf16, bf16, 4)
+FEW(bf16, bf16, 8)
 
 #define LINEAR(T, S)                                                                                               \
     extern "C" __global__ void act_forward_##S(const T* pre, const T* d, T* y, i64 n, int kind) {                  \
@@ -47,6 +122,9 @@ template <typename T> __device__ void add_bias(T* y, const T* b, i64 n, int widt
     }                                                                                                              \
     extern "C" __global__ void act_backward_##S(const T* pre, const T* d, T* y, i64 n, int kind) {                 \
         act<T, true>(pre, d, y, n, kind);                                                                          \
+    }                                                                                                              \
+    extern "C" __global__ void act_both_##S(const T* pre, T* d, T* h, i64 n, int kind) {                           \
+        act_both<T>(pre, d, h, n, kind);                                                                           \
     }                                                                                                              \
     extern "C" __global__ void add_bias_##S(T* y, const T* b, i64 n, int width) { add_bias<T>(y, b, n, width); }
 LINEAR(float, f32)

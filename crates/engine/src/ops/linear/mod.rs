@@ -124,18 +124,42 @@ struct Mlp {
     down: Affine,
     act: Act,
     pre: Tensor,
-    hidden: Tensor,
+    /// act(pre); `None`: computed again from it.
+    hidden: Option<Tensor>,
     residual: Option<Var>,
+}
+
+/// Hidden values of more bytes than this are computed again in the backward pass on a GPU: a quarter of what a transformer's
+/// block keeps, for one more pass over them. Smaller ones cost more time than memory.
+const KEPT: usize = 64 << 20;
+
+/// `TWEEDIE_MLP=keep` keeps them all the same.
+fn keeps_hidden(bytes: usize) -> bool {
+    static ALWAYS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    bytes <= KEPT || *ALWAYS.get_or_init(|| std::env::var_os("TWEEDIE_MLP").is_some_and(|v| v == "keep"))
 }
 
 /// act(x·w1ᵀ + b1)·w2ᵀ + b2 (+ residual).
 pub fn mlp(
     tape: &Tape,
     x: &Var,
+    first: (&Var, &Var),
+    act: Act,
+    second: (&Var, &Var),
+    residual: Option<&Var>,
+) -> Result<Var> {
+    mlp_keeping(tape, x, first, act, second, residual, keeps_hidden)
+}
+
+/// `keeps` says whether hidden values of so many bytes are kept for the backward pass on a GPU.
+fn mlp_keeping(
+    tape: &Tape,
+    x: &Var,
     (w1, b1): (&Var, &Var),
     act: Act,
     (w2, b2): (&Var, &Var),
     residual: Option<&Var>,
+    keeps: fn(usize) -> bool,
 ) -> Result<Var> {
     let up = Affine::new("mlp", x.value().width(), w1, Some(b1))?;
     let down = Affine::new("mlp", up.out(), w2, Some(b2))?;
@@ -155,6 +179,8 @@ pub fn mlp(
         }
     };
     let pre = pre.unwrap_or_else(|| hidden.clone());
+    let keep = hidden.cuda_device().is_none() || keeps(hidden.len() * hidden.dtype().size());
+    let hidden = keep.then_some(hidden);
     Ok(tape.record(y, &inputs(&[x, w1, b1, w2, b2], &[residual]), || Mlp {
         x: x.clone(),
         up,
@@ -177,13 +203,25 @@ impl Backward for Mlp {
         }
         match dy.cuda_device() {
             Some(c) => {
-                cuda::backward_weights(c, &self.down, &self.hidden, dy, grads)?;
-                let d = cuda::backward_hidden(c, &self.down, self.act, &self.pre, dy)?;
+                let d = match &self.hidden {
+                    Some(hidden) => {
+                        cuda::backward_weights(c, &self.down, hidden, dy, grads)?;
+                        cuda::backward_hidden(c, &self.down, self.act, &self.pre, dy)?
+                    }
+                    None => {
+                        let (d, hidden) = cuda::backward_hidden_again(c, &self.down, self.act, &self.pre, dy)?;
+                        cuda::backward_weights(c, &self.down, &hidden, dy, grads)?;
+                        d
+                    }
+                };
                 cuda::backward_weights(c, &self.up, self.x.value(), &d, grads)?;
                 cuda::backward_input(c, &self.up, &self.x, &d, grads)
             }
             None => {
-                cpu::backward_weights(&self.down, &self.hidden, dy, grads)?;
+                let Some(hidden) = &self.hidden else {
+                    return Err(crate::Error::op("mlp", "the hidden values were not kept"));
+                };
+                cpu::backward_weights(&self.down, hidden, dy, grads)?;
                 let d = cpu::backward_hidden(&self.down, self.act, &self.pre, dy);
                 cpu::backward_weights(&self.up, self.x.value(), &d, grads)?;
                 cpu::backward_input(&self.up, &self.x, &d, grads)
@@ -206,6 +244,11 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             [33, 64, 10],
             [7, 27, 64],
             [128, 384, 1536],
+            [1, 768, 100],
+            [2, 8, 1],
+            [4, 264, 43],
+            [7, 512, 96],
+            [8, 64, 17],
         ],
     };
     let mut out = Vec::new();
@@ -234,11 +277,13 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             .normal("b", Weight, &[n], 1.0)
             .normal("residual", Activation, &[m, n], 1.0),
         ]);
-        for act in [Act::GeluErf, Act::GeluTanh] {
+        for (act, kept) in [Act::GeluErf, Act::GeluTanh].into_iter().flat_map(|a| [(a, true), (a, false)]) {
+            let (keeps, how): (fn(usize) -> bool, _) =
+                if kept { (keeps_hidden, "") } else { (|_| false, ", hidden values not kept") };
             // The input is its own residual, as in a transformer block: two gradients meet.
             out.push(
-                Case::new("mlp", format!("{l} {act:?}, residual"), move |t, v| {
-                    mlp(t, &v[0], (&v[1], &v[2]), act, (&v[3], &v[4]), Some(&v[0]))
+                Case::new("mlp", format!("{l} {act:?}, residual{how}"), move |t, v| {
+                    mlp_keeping(t, &v[0], (&v[1], &v[2]), act, (&v[3], &v[4]), Some(&v[0]), keeps)
                 })
                 .normal("x", Activation, &[m, k], 1.0)
                 .normal("w1", Weight, &[n, k], s)

@@ -42,7 +42,9 @@ fn chi_square(steps: usize) -> f64 {
     let config = SampleConfig { steps, sampler: Sampler::Multinomial, seed: 1, ..SampleConfig::default() };
     let ids: Vec<u32> = (0..N as u32).collect();
     let mut masked_before = 2 * N;
-    let got = fill(&Exact, &schedule, &config, (&ids, 2), &Limits::default(), 0, |f| {
+    let (addresses, limits) = (Addresses::new(&CPU, &ids, config.seed).unwrap(), Limits::default());
+    let start = limits.start(&CPU, (N, 2), K as u32).unwrap();
+    let got = fill(&Exact, &schedule, &config, &addresses, &start, &limits, 0, |f| {
         let masked = f.state.tokens.to_vec_u32()?.iter().filter(|t| **t == K as u32).count();
         assert!(masked <= masked_before);
         // The share that is masked after this step is s/T.

@@ -1,0 +1,172 @@
+//! Whole samplers on a GPU: as captured graphs and kernel by kernel, to the bit, and against the CPU.
+
+use tweedie::config::{Method, ModelConfig, NoiseKind, SampleConfig, Sampler, Unmasking};
+use tweedie::model::{ConditionAttention, DenoiserKind, Model, Sizes};
+use tweedie::sample::{Classifier, Ending, Generator, GraphUse, Request};
+use tweedie::schedule::{Schedule, ScheduleKind};
+use tweedie_engine::{DType, Device, Tensor, cases};
+
+use super::findings::{Check, Findings, Result as Found};
+use super::gpu::{BITS, error, rms, same};
+use crate::failure::Result;
+use crate::report::Progress;
+
+/// The name of these checks.
+pub const SAMPLING: &str = "sampling";
+
+/// Of a few steps in f32: each adds the rounding of a whole network to what the one before it left. A sampler that takes the
+/// prediction itself is smooth; one that takes a token would jump where two are equally likely.
+const STEPS: Check = Check { name: "f32", bound: 1e-3 };
+
+const VOCAB: usize = 26;
+const LAMBDA: f64 = 1.0;
+
+/// What is sampled: `round` picks ids and images, everything else stays.
+type Run<'a> = Box<dyn Fn(u32) -> Result<Vec<f32>> + 'a>;
+
+struct Subject {
+    label: &'static str,
+    model: ModelConfig,
+    tokens: usize,
+    sample: SampleConfig,
+}
+
+fn subjects() -> Result<Vec<Subject>> {
+    let (digits, shapes) = (ModelConfig::preset("digits")?, ModelConfig::preset("shapes")?);
+    let sample = SampleConfig { steps: 4, guidance: 2.0, seed: 5, ..SampleConfig::default() };
+    let kind = |kind| {
+        let mut m = digits.clone();
+        m.denoiser.kind = kind;
+        m
+    };
+    let attention = |a| {
+        let mut m = shapes.clone();
+        m.denoiser.condition_attention = a;
+        m
+    };
+    let twin = |m: &ModelConfig| ModelConfig { method: Method::Mdd, ..m.clone() };
+    let by = |sampler| SampleConfig { sampler, ..sample.clone() };
+    let drawn = SampleConfig { votes: 2, noise: NoiseKind::Exact, ..by(Sampler::Multinomial) };
+    let random = SampleConfig { unmask: Unmasking::Random, ..by(Sampler::Ancestral) };
+    let one = |label, model, sample| Subject { label, model, tokens: 1, sample };
+    let many = |label, model, sample| Subject { label, model, tokens: 16, sample };
+    Ok(vec![
+        one("class argmax dense", digits.clone(), sample.clone()),
+        one("class multinomial exact, 2 votes", digits.clone(), drawn),
+        one("class ddim", digits.clone(), by(Sampler::Ddim)),
+        one("class softmax dit", kind(DenoiserKind::Dit), by(Sampler::Softmax)),
+        one("class softmax mlp", kind(DenoiserKind::Mlp), by(Sampler::Softmax)),
+        one("class twin", twin(&digits), sample.clone()),
+        many("caption argmax full", attention(ConditionAttention::Full), sample.clone()),
+        many("caption multinomial prefix", attention(ConditionAttention::Prefix), by(Sampler::Multinomial)),
+        many("caption ddim prefix", attention(ConditionAttention::Prefix), by(Sampler::Ddim)),
+        many("caption twin", twin(&attention(ConditionAttention::Full)), random),
+    ])
+}
+
+impl Subject {
+    fn model(&self, device: &Device, dtype: DType) -> Result<Model> {
+        Ok(Model::new(&self.model, Sizes { vocab: VOCAB, tokens: self.tokens }, device, dtype, 3)?)
+    }
+
+    fn images(&self, device: &Device, batch: usize, round: u32) -> Result<Tensor> {
+        let e = &self.model.encoder;
+        Ok(cases::random(round, &[batch, e.channels, e.image, e.image], 1.0).to_device(device)?)
+    }
+
+    /// Call `f` with what samples `model`, with or without graphs, and return what it says of them.
+    fn with<R>(&self, model: &Model, graphs: bool, f: impl FnOnce(&Run) -> Result<R>) -> Result<(R, GraphUse)> {
+        const BATCH: usize = 3;
+        let schedule = Schedule::new(ScheduleKind::Cosine, 1000, VOCAB)?;
+        let ids = |round: u32| (0..BATCH as u32).map(|i| 10 * round + i).collect::<Vec<_>>();
+        let device = model.device();
+        if self.tokens == 1 {
+            let c = Classifier::new(model, &schedule, LAMBDA, &self.sample)?.with_graphs(graphs);
+            let run: Run = Box::new(|round| Ok(c.logits(&self.images(&device, BATCH, round)?, &ids(round))?));
+            let out = f(&run)?;
+            drop(run);
+            return Ok((out, c.graph_use()));
+        }
+        let g = Generator::new(model, &schedule, LAMBDA, &self.sample)?.with_graphs(graphs);
+        let run: Run = Box::new(|round| {
+            let (images, ids) = (self.images(&device, BATCH, round)?, ids(round));
+            // Tokens given and an end, both other in every round.
+            let given: Vec<Option<u32>> = (0..BATCH * self.tokens)
+                .map(|i| (i % 5 == round as usize % 5).then_some((i as u32 + round) % 20))
+                .collect();
+            let ending = Ending { eos: 24, pad: 25, unk: None, length: None, min_length: 3 + round as usize };
+            let request = Request { given: Some(&given), ending: Some(ending), ..Request::new(Some(&images), &ids) };
+            let made = g.generate(&request)?;
+            Ok(made.tokens.iter().map(|t| *t as f32).chain(made.log_probs).collect())
+        });
+        let out = f(&run)?;
+        drop(run);
+        Ok((out, g.graph_use()))
+    }
+
+    /// Samplers without a choice between tokens on the way.
+    fn is_smooth(&self) -> bool {
+        matches!(self.sample.sampler, Sampler::Ddim | Sampler::Softmax)
+            || (self.tokens == 1 && self.model.method == Method::Mdd)
+    }
+
+    fn check(&self, device: &Device, dtype: DType, findings: &mut Findings) -> Result<()> {
+        // Direct, captured and replayed, replayed on other inputs, replayed on those before.
+        const ROUNDS: [u32; 4] = [0, 1, 2, 1];
+        let all = |run: &Run| ROUNDS.iter().map(|r| run(*r)).collect::<Result<Vec<_>>>();
+        let model = self.model(device, dtype)?;
+        let (direct, _) = self.with(&model, false, |run| all(run))?;
+        let (graphed, used) = self.with(&model, true, |run| all(run))?;
+        let label = format!("{} {dtype}", self.label);
+        if let Some(why) = used.failure {
+            findings.broken(SAMPLING, &label, &format!("cannot be captured: {why}"));
+        }
+        if used.replays != ROUNDS.len() - 1 {
+            findings.broken(SAMPLING, &label, &format!("{} replays of {}", used.replays, ROUNDS.len() - 1));
+        }
+        for (i, (a, b)) in direct.iter().zip(&graphed).enumerate() {
+            findings.note(SAMPLING, &label, &format!("run {i}"), BITS, Found::SameBits(same(a, b)));
+        }
+        // Other inputs must give other results: otherwise nothing was compared.
+        if same(&graphed[1], &graphed[2]) || !same(&graphed[1], &graphed[3]) {
+            findings.broken(SAMPLING, &label, "replays do not follow their inputs");
+        }
+        if dtype == DType::F32 && self.is_smooth() {
+            let (cpu, _) = self.with(&self.model(&Device::Cpu, dtype)?, false, |run| all(run))?;
+            for (i, (want, got)) in cpu.iter().zip(&graphed).enumerate() {
+                let found = Found::Error(error(want, got, rms(want)));
+                findings.note(SAMPLING, &label, &format!("run {i}"), STEPS, found);
+            }
+        }
+        Ok(())
+    }
+}
+
+pub fn check(device: &Device, progress: &Progress, findings: &mut Findings) -> Result<()> {
+    for s in subjects()? {
+        for dtype in [DType::F32, DType::Bf16] {
+            progress.say(SAMPLING, s.label);
+            if let Err(e) = s.check(device, dtype, findings) {
+                findings.broken(SAMPLING, s.label, &e.to_string());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything but the graphs, with the CPU in the place of the device: the samplers run, and their inputs matter.
+    #[test]
+    fn every_subject_runs_and_follows_its_inputs() {
+        for s in subjects().unwrap() {
+            let mut findings = Findings::default();
+            s.check(&Device::Cpu, DType::F32, &mut findings).unwrap();
+            let failures = findings.failures();
+            assert!(failures.iter().all(|f| f.contains("0 replays of 3")), "{failures:?}");
+            assert_eq!(failures.len(), 1);
+        }
+    }
+}
