@@ -15,7 +15,7 @@ use crate::tensor::{DType, Tensor};
 pub(super) struct Stream(sys::CUstream);
 
 impl Cuda {
-    fn copies(&self) -> Result<sys::CUstream> {
+    pub(super) fn copies(&self) -> Result<sys::CUstream> {
         if let Some(s) = self.0.copies.get() {
             return Ok(s.0);
         }

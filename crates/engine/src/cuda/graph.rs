@@ -40,6 +40,7 @@ impl Cuda {
         }
         // Constants are copied aside from the stream, into memory that kernels queued before may still be using.
         self.synchronize()?;
+        self.copies()?; // made now rather than while the other stream is recorded
         let pool = Arc::new(Pool::of_graph(self));
         *lock(&self.0.current) = pool.clone();
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;

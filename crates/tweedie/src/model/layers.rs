@@ -1,5 +1,7 @@
 //! The pieces that encoder and denoiser share: linear layers, norms and transformer blocks.
 
+use std::ops::Range;
+
 use tweedie_engine::ops::attention::{Mask, attention, cross_attention};
 use tweedie_engine::ops::{dropout, elementwise, linear, norm, tokens};
 use tweedie_engine::{Act, DType, Group, Noise, ParamId, Params, Tape, Tensor, Var};
@@ -193,9 +195,10 @@ impl Block {
     }
 
     fn apply_tail(&self, t: &Tape, x: &Var, v: &[Var], from: usize) -> tweedie_engine::Result<Var> {
-        let (q, kv) = split(t, &project(t, x, v)?)?;
+        let qkv = project(t, x, v)?;
         let tail = from..x.shape()[1];
-        let a = cross_attention(t, &tokens::slice(t, &q, tail.clone())?, &kv, self.heads, None)?;
+        let q = thirds(t, &tokens::slice(t, &qkv, tail.clone())?, 0..1)?;
+        let a = cross_attention(t, &q, &thirds(t, &qkv, 1..3)?, self.heads, None)?;
         self.after_attention(t, &tokens::slice(t, x, tail)?, &a, v)
     }
 
@@ -270,10 +273,15 @@ fn project(t: &Tape, x: &Var, v: &[Var]) -> tweedie_engine::Result<Var> {
 
 /// \[B, L, 3·d\] into its first third \[B, L, d\] and the rest \[B, L, 2·d\].
 fn split(t: &Tape, x: &Var) -> tweedie_engine::Result<(Var, Var)> {
+    Ok((thirds(t, x, 0..1)?, thirds(t, x, 1..3)?))
+}
+
+/// Some of the thirds of \[B, L, 3·d\].
+fn thirds(t: &Tape, x: &Var, which: Range<usize>) -> tweedie_engine::Result<Var> {
     let (b, l, d) = (x.shape()[0], x.shape()[1], x.value().width() / 3);
-    let x = elementwise::reshape(t, x, &[b * l, 3, d])?;
-    let (first, rest) = (tokens::slice(t, &x, 0..1)?, tokens::slice(t, &x, 1..3)?);
-    Ok((elementwise::reshape(t, &first, &[b, l, d])?, elementwise::reshape(t, &rest, &[b, l, 2 * d])?))
+    let width = which.len() * d;
+    let part = tokens::slice(t, &elementwise::reshape(t, x, &[b * l, 3, d])?, which)?;
+    elementwise::reshape(t, &part, &[b, l, width])
 }
 
 #[cfg(test)]

@@ -50,6 +50,26 @@ fn few_rows(dtype: DType, rows: usize) -> Option<&'static str> {
     }
 }
 
+/// y = act(x·wᵀ + bias), with the pre-activation, or x·wᵀ + bias + residual, for few rows. `false`: these are not, or cannot be
+/// read 16 bytes at a time; nothing was done.
+pub(crate) fn few(
+    c: &Cuda,
+    x: &Tensor,
+    w: &Tensor,
+    bias: Option<&Tensor>,
+    residual: Option<&Tensor>,
+    y: &Tensor,
+    act: Option<(Act, &Tensor)>,
+) -> Result<bool> {
+    let (rows, n, k) = (x.rows(), w.rows(), w.width());
+    let aligned = k.is_multiple_of(8) && (x.ptr() | w.ptr()).is_multiple_of(16);
+    let Some(name) = few_rows(x.dtype(), rows).filter(|_| aligned) else { return Ok(false) };
+    let kind = act.map_or(u32::MAX, |a| code(a.0) as u32); // −1: none
+    let args = args![x, w, bias, residual, y, act.map(|a| a.1), rows, n, k, kind];
+    c.launch(&SOURCE, 0, name, (n.div_ceil(FEW_WARPS), 1, 1), FEW_WARPS * 32, 0, args)?;
+    Ok(true)
+}
+
 pub(super) fn forward(
     c: &Cuda,
     x: &Tensor,
@@ -62,12 +82,11 @@ pub(super) fn forward(
     let w = layer.w.value_as(dtype)?;
     let bias = layer.b.as_ref().map(|b| b.value_as(dtype)).transpose()?;
     let y = Tensor::cuda(c, shape, dtype)?;
-    if let Some(name) = few_rows(dtype, m).filter(|_| k.is_multiple_of(8) && (x.ptr() | w.ptr()).is_multiple_of(16)) {
+    if m <= FEW {
         let pre = act.map(|_| Tensor::cuda(c, shape, dtype)).transpose()?;
-        let kind = act.map_or(u32::MAX, |a| code(a) as u32); // −1: none
-        let args = args![x, &w, bias.as_ref(), residual, &y, pre.as_ref(), m, n, k, kind];
-        c.launch(&SOURCE, 0, name, (n.div_ceil(FEW_WARPS), 1, 1), FEW_WARPS * 32, 0, args)?;
-        return Ok((y, pre));
+        if few(c, x, &w, bias.as_ref(), residual, &y, act.zip(pre.as_ref()))? {
+            return Ok((y, pre));
+        }
     }
     let add = residual.map(Tensor::ptr);
     let product =

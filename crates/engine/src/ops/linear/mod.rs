@@ -12,6 +12,8 @@ use crate::tensor::Tensor;
 
 crate::cuda::source!("linear.cu");
 
+pub(crate) use cuda::few as few_rows_cuda;
+
 /// A weight and its bias.
 #[derive(Clone)]
 pub(crate) struct Affine {

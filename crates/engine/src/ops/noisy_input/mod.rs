@@ -140,7 +140,9 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
     // batch, tokens, vocabulary, width
     let dims: &[[usize; 4]] = match size {
         Size::Tiny => &[[2, 1, 5, 3], [1, 3, 4, 2]],
-        Size::Full => &[[1, 1, 1, 1], [12, 1, 10, 64], [3, 6, 50, 48], [2, 5, 1000, 192], [1, 3, 30522, 32]],
+        Size::Full => {
+            &[[1, 1, 1, 1], [12, 1, 10, 64], [3, 6, 50, 48], [2, 5, 1000, 192], [1, 4, 1000, 40], [1, 3, 30522, 32]]
+        }
     };
     let mut out = Vec::new();
     for &[b, n, v, d] in dims {
