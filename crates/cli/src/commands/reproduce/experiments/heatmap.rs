@@ -67,12 +67,12 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     })?;
     let caption = "The likeliest class's probability at every step, mean over all test images.".into();
     figures.push(Shown { name: "certainty".into(), caption, drawing });
-    let smoothing = lab.plan.base.loss.smoothing;
+    let smoothing = lab.plan.classes()?.base.loss.smoothing;
     let cap = match smoothing > 0.0 {
         true => format!(
             " Label smoothing of {smoothing} asks for {:.3} at most; guidance can go beyond where the condition matters, which at \
              the last steps it hardly does, since the noisy vector shows its class by itself.",
-            1.0 - f64::from(smoothing) * (1.0 - 1.0 / lab.plan.data[0].class_names.len().max(1) as f64)
+            1.0 - f64::from(smoothing) * (1.0 - 1.0 / lab.plan.classes()?.data[0].class_names.len().max(1) as f64)
         ),
         false => String::new(),
     };
@@ -84,11 +84,12 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
             format!(
                 "Seed 0, {}. The image is the one among the first test images whose first guess is least certain, chosen by that \
                  alone.",
-                sampling_name(&lab.sampling())
+                sampling_name(&lab.sampling()?)
             ),
             format!("Mean probability of the likeliest class over all test images: {}.{cap}", ends.join("; ")),
         ],
         results: Vec::new(),
+        grids: Vec::new(),
         claims: Vec::new(),
         figures,
         data: vec![

@@ -1,22 +1,38 @@
 //! One file per table or figure. Each says which runs it needs, and makes a [`Section`] of them.
 
 mod ablation;
+mod captions;
+mod clipscore;
 mod curves;
 mod heatmap;
 mod history;
 mod loss;
 mod main;
 mod steps;
+mod tokens;
+mod trajectory;
 
 use tweedie::config::{SampleConfig, Sampler};
 
 use super::lab::Lab;
-use super::plan::{Variant, What};
+use super::plan::Variant;
+use super::scale::What;
 use super::section::Section;
 use crate::failure::{Failure, Result};
 
 /// Everything, in the order of the paper.
-pub const ORDER: [What; 6] = [What::Main, What::Curves, What::Loss, What::Steps, What::Ablation, What::Heatmap];
+pub const ORDER: [What; 10] = [
+    What::Main,
+    What::Curves,
+    What::Loss,
+    What::Steps,
+    What::Ablation,
+    What::Heatmap,
+    What::Captions,
+    What::Clipscore,
+    What::Trajectory,
+    What::Tokens,
+];
 
 /// The runs that an experiment looks at.
 pub fn needs(what: What) -> &'static [Variant] {
@@ -27,6 +43,10 @@ pub fn needs(what: What) -> &'static [Variant] {
         What::Loss => loss::NEEDS,
         What::Curves => curves::NEEDS,
         What::Heatmap => heatmap::NEEDS,
+        What::Captions => captions::NEEDS,
+        What::Clipscore => clipscore::NEEDS,
+        What::Trajectory => trajectory::NEEDS,
+        What::Tokens => tokens::NEEDS,
         What::All => &[],
     }
 }
@@ -40,6 +60,10 @@ pub fn make(what: What, lab: &mut Lab) -> Result<Section> {
         What::Loss => loss::make(lab),
         What::Curves => curves::make(lab),
         What::Heatmap => heatmap::make(lab),
+        What::Captions => captions::make(lab),
+        What::Clipscore => clipscore::make(lab),
+        What::Trajectory => trajectory::make(lab),
+        What::Tokens => tokens::make(lab),
         What::All => Err(Failure::ours("a plan names its experiments one by one")),
     }
 }
