@@ -31,6 +31,8 @@ pub struct Story {
     pub references: Vec<String>,
     pub text: String,
     pub steps: Vec<Step>,
+    /// Places up to the end of the caption, with its end mark; what follows is padding.
+    pub length: usize,
 }
 
 impl Lab<'_> {
@@ -101,14 +103,17 @@ impl Lab<'_> {
             let generator = Generator::new(&t.model, &t.schedule, t.lambda, &m.config.sample)?;
             let ending = Some(free_ending(t.tokenizer()?));
             let made = generator.generate(&Request { ending, trace: Some(top), ..Request::new(Some(&images), part) })?;
-            let mut texts = Vec::new();
+            let tokenizer = t.tokenizer()?;
+            let is_end = |id: &u32| [tokenizer.eos(), tokenizer.pad()].contains(id);
+            let mut told = Vec::new();
             for (row, tokens) in made.tokens.chunks_exact(t.model.sizes().tokens).enumerate() {
-                texts.push((t.tokenizer()?.decode(tokens), steps_of(m, &made, row, top)?));
+                let length = tokens.iter().position(is_end).map_or(tokens.len(), |end| end + 1);
+                told.push((tokenizer.decode(tokens), steps_of(m, &made, row, top)?, length));
             }
-            for (&index, (text, steps)) in part.iter().zip(texts) {
+            for (&index, (text, steps, length)) in part.iter().zip(told) {
                 let picture = self.picture(variant, &source, index)?;
                 let references = source.references(index as usize)?;
-                all.push(Story { index, picture, references, text, steps });
+                all.push(Story { index, picture, references, text, steps, length });
             }
         }
         if all.is_empty() {

@@ -10,7 +10,7 @@ use super::super::lab::Lab;
 use super::super::plan::Variant::{self, CaptionTdd};
 use super::super::section::{Data, Grid, Section, Shown};
 use super::sampling_name;
-use super::trajectory::{FOLLOWED, length};
+use super::trajectory::FOLLOWED;
 use crate::failure::Result;
 use crate::figures::{Axis, Figure, HeatmapSpec, LinesSpec, Panel, PanelLine, PanelsSpec, Series, Tone};
 use crate::report::Align;
@@ -27,6 +27,8 @@ struct Place<'a> {
     steps: Vec<&'a Token>,
     /// Words of the image's references.
     known: &'a HashSet<String>,
+    /// The end of a text and what follows it: no words.
+    marks: &'a [String],
 }
 
 impl Place<'_> {
@@ -54,7 +56,8 @@ impl Place<'_> {
     /// How clearly a wrong first guess became a right last one; none where that did not happen.
     fn corrected(&self) -> Option<f64> {
         let (first, last) = (self.leader(0), self.last());
-        let right = first != last && self.known.contains(last) && !self.known.contains(first);
+        let wrong = !self.known.contains(first) && !self.marks.iter().any(|m| m == first);
+        let right = wrong && self.known.contains(last);
         right.then(|| self.p(0, first).min(self.p(self.steps.len() - 1, last)))
     }
 
@@ -121,8 +124,8 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     let marks = [tokenizer.token(tokenizer.eos()), tokenizer.token(tokenizer.pad())];
     let mut places = Vec::new();
     for (story, known) in stories.iter().zip(&known) {
-        for at in 0..length(story) {
-            let place = Place { story, at, steps: story.steps.iter().map(|s| &s.tokens[at]).collect(), known };
+        for at in 0..story.length {
+            let place = Place { story, at, steps: story.steps.iter().map(|s| &s.tokens[at]).collect(), known, marks: &marks };
             if !marks.iter().any(|m| m == place.last()) {
                 places.push(place);
             }
@@ -156,7 +159,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     let mut text = vec![
         format!(
             "{}; seed 0. The {} words of the captions of the first {} test images were followed, and three were picked by rule. \
-             Corrected: the first guess is in no reference of the image and the last one is; of these the one whose lesser \
+             Corrected: the first guess is a word that no reference of the image has, the last one is one that it has; of these the one whose lesser \
              probability (of the wrong word at first, of the right one at last) is largest. Stable: one word led at every step; \
              the one whose least probability is largest. Contested: the one whose first two candidates were closest, summed over \
              steps.",
@@ -194,7 +197,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
 fn context(picked: &[(&'static str, &Place)]) -> Result<Shown> {
     let panel = |(kind, p): &(&'static str, &Place)| {
         let tone = |i: usize| if i == p.at { Tone::Right } else { Tone::Plain };
-        let last = p.story.steps.last().map(|s| &s.tokens[..length(p.story).saturating_sub(1)]).unwrap_or_default();
+        let last = p.story.steps.last().map(|s| &s.tokens[..p.story.length.saturating_sub(1)]).unwrap_or_default();
         let words = last.iter().enumerate().map(|(i, t)| (t.text.clone().unwrap_or_default(), tone(i)));
         let people = p.story.references.first().map_or("", String::as_str);
         let lines =
@@ -205,7 +208,7 @@ fn context(picked: &[(&'static str, &Place)]) -> Result<Shown> {
         title: "The picked words in their captions".into(),
         columns: 1,
         panels: picked.iter().map(panel).collect(),
-        width: Some(440.0),
+        width: Some(600.0),
         side: Some(60.0),
     })?;
     Ok(Shown { name: "tokens-context".into(), caption: "The picked word of each caption is green.".into(), drawing })
@@ -270,7 +273,7 @@ mod tests {
         ];
         let rows = tokens.iter().enumerate();
         let places: Vec<Place> =
-            rows.map(|(at, t)| Place { story: &s, at, steps: t.iter().collect(), known: &known }).collect();
+            rows.map(|(at, t)| Place { story: &s, at, steps: t.iter().collect(), known: &known, marks: &[] }).collect();
         let found: Vec<(&str, usize)> = picks(&places).into_iter().map(|(k, p)| (k, p.at)).collect();
         assert_eq!(found, [("corrected", 0), ("stable", 2), ("contested", 4)]);
         assert_eq!(places[0].rivals(), ["cat", "dog"]);

@@ -46,7 +46,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
                     CaptionTdd => "TDD: the words that the network would choose at each step, from pure noise (top) to the caption \
                                    (bottom). Words that are not yet those of the caption are grey."
                         .into(),
-                    _ => "MDD on the same kind of choice of images: the words revealed so far; · is still masked.".to_string(),
+                    _ => "MDD, images chosen by the same rule: the words revealed so far; · is still masked.".to_string(),
                 },
                 drawing: Figure::panels(&PanelsSpec {
                     title: format!("How captions come about: {name}"),
@@ -109,22 +109,13 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     })
 }
 
-/// Places up to the end of the final caption: what follows is padding.
-pub fn length(s: &Story) -> usize {
-    let Some(last) = s.steps.last() else { return 0 };
-    let padding = last.tokens.last().and_then(|t| t.text.clone());
-    let text = last.tokens.iter().rposition(|t| t.text != padding).map_or(0, |i| i + 1);
-    // The first of equal marks at the end is where the caption ends.
-    (text + 1).min(last.tokens.len())
-}
-
 /// Share of places with their final word at every step, in percent, over all images.
 fn settled(stories: &[Story]) -> Vec<f64> {
     let steps = stories.iter().map(|s| s.steps.len()).min().unwrap_or(0);
     let at = |i: usize| {
         let (mut same, mut all) = (0, 0);
         for s in stories {
-            let (n, last) = (length(s), s.steps.len() - 1);
+            let (n, last) = (s.length, s.steps.len() - 1);
             let pairs = s.steps[i].tokens[..n].iter().zip(&s.steps[last].tokens[..n]);
             same += pairs.filter(|(a, b)| a.text == b.text).count();
             all += n;
@@ -135,13 +126,13 @@ fn settled(stories: &[Story]) -> Vec<f64> {
 }
 
 fn entropy(stories: &[Story], step: usize) -> f64 {
-    let all = stories.iter().flat_map(|s| s.steps[step].tokens[..length(s)].iter().map(|t| t.entropy));
+    let all = stories.iter().flat_map(|s| s.steps[step].tokens[..s.length].iter().map(|t| t.entropy));
     mean(&all.collect::<Vec<_>>())
 }
 
 /// How often words of a caption changed.
 fn changes(s: &Story) -> usize {
-    let n = length(s);
+    let n = s.length;
     let between = |w: &[Step]| w[0].tokens[..n].iter().zip(&w[1].tokens[..n]).filter(|(a, b)| a.text != b.text).count();
     s.steps.windows(2).map(between).sum()
 }
@@ -162,7 +153,7 @@ fn word(text: &Option<String>) -> String {
 fn words(s: &Story, step: &Step) -> Vec<(String, bool)> {
     let Some(last) = s.steps.last() else { return Vec::new() };
     // The end mark itself is not a word of the final caption.
-    let n = length(s).saturating_sub(1).max(1);
+    let n = s.length.saturating_sub(1).max(1);
     step.tokens[..n].iter().zip(&last.tokens).map(|(a, b)| (word(&a.text), a.text == b.text)).collect()
 }
 
@@ -221,7 +212,7 @@ pub mod tests {
     use super::*;
     use crate::figures::Picture;
 
-    /// A story from words, a string per step.
+    /// A story from words, a string per step; / ends it.
     pub fn story(steps: &[&str]) -> Story {
         let token = |w: &str| Token { text: (w != "·").then(|| w.to_string()), p: 1.0, entropy: 0.0, top: Vec::new() };
         let step = |(i, text): (usize, &&str)| Step {
@@ -229,15 +220,16 @@ pub mod tests {
             alpha_bar: 0.5,
             tokens: text.split(' ').map(token).collect(),
         };
+        let length = steps.last().and_then(|s| s.split(' ').position(|w| w == "/")).map_or(1, |end| end + 1);
         let steps = steps.iter().enumerate().map(step).collect();
-        Story { index: 0, picture: Picture::default(), references: vec!["r".into()], text: String::new(), steps }
+        Story { index: 0, picture: Picture::default(), references: vec!["r".into()], text: String::new(), steps, length }
     }
 
     #[test]
     fn settling_by_hand() {
         let s = story(&["x dog / x", "a dog / x", "a cat / /"]);
         // Two words and an end; the last place is padding and never counts.
-        assert_eq!((length(&s), changes(&s)), (3, 2));
+        assert_eq!((s.length, changes(&s)), (3, 2));
         let curve = settled(&[s]);
         assert!((curve[0] - 100.0 / 3.0).abs() < 1e-9 && (curve[1] - 200.0 / 3.0).abs() < 1e-9 && curve[2] == 100.0);
         let masked = story(&["· dog /", "a dog /"]);
