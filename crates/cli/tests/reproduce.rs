@@ -116,7 +116,9 @@ fn everything_is_in_the_report_and_beside_it() {
     assert!(!html.contains("<script") && !html.contains("<link") && !html.contains("src="));
     assert!(html.contains("prefers-color-scheme: dark") && html.contains("only the direction can be compared"));
     assert!(html.contains("reproduce all --scale digits"));
-    assert!(html.contains("not captions of photos") && html.contains("No CLIP was given") && html.contains("--clip FOLDER"));
+    assert!(
+        html.contains("not captions of photos") && html.contains("No CLIP was given") && html.contains("--clip FOLDER")
+    );
     let body = html.trim_start_matches("<!DOCTYPE html>").replace("<meta charset=\"utf-8\">", "");
     let body = body.replace("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">", "");
     roxmltree::Document::parse(body.trim()).unwrap();
@@ -181,7 +183,13 @@ fn an_interrupted_plan_goes_on() {
 fn wrong_words_are_answered_with_the_choices() {
     let dir = TempDir::new().unwrap();
     for (args, words) in [
-        (&["nothing"][..], &["'nothing'", "main, ablation, steps, loss, curves, heatmap, captions, clipscore, trajectory, tokens, all"][..]),
+        (
+            &["nothing"][..],
+            &[
+                "'nothing'",
+                "main, ablation, steps, loss, curves, heatmap, captions, clipscore, trajectory, tokens, all",
+            ][..],
+        ),
         (&["main", "--scale", "mars"], &["'mars'", "digits, cifar10, imagenette, coco, imagenet"]),
         (&["main", "--scale", "cifar10"], &["needs data", "--scale cifar10 --data PATH"]),
         (&["captions", "--scale", "coco"], &["needs data", "--scale coco --data PATH"]),
@@ -260,12 +268,16 @@ fn captions_score_as_the_command_that_scores_says() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tweedie/tests/fixtures/clip/quick");
     let clip = fixtures.to_str().unwrap();
     let (text, told) = succeeds(coco(dir, "all", &["--epochs", "3", "--clip", clip]));
-    assert!(told.contains("2 runs, 0 finished before, 2 to train") && told.contains("measuring 4 of 4: tokens"), "{told}");
+    assert!(
+        told.contains("2 runs, 0 finished before, 2 to train") && told.contains("measuring 4 of 4: tokens"),
+        "{told}"
+    );
     assert!(!text.contains("Table 1") && !text.contains("right, %"), "{text}");
 
-    // All 12 images of the held-out split are shown, so that captions.json has everything.
+    // A caption by both models for every image of the held-out split, of which twelve are in the figure.
     let shown = rows(out.join("data/captions.json"));
-    assert_eq!(shown.len(), 2 * 12);
+    assert_eq!(shown.len(), 2 * 16);
+    assert_eq!(shown.iter().filter(|r| r["in_figure"] == true).count(), 2 * 12);
     let (mut references, mut captions) = (serde_json::Map::new(), serde_json::Map::new());
     for r in shown.iter().filter(|r| r["model"] == "TDD") {
         // "…, image 3 (3.png)"

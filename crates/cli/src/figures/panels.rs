@@ -2,7 +2,7 @@
 
 use super::axes::{PAD, SMALL, draw_title, title_height, title_lines};
 use super::font::{self, ASCENT, DESCENT, LEADING};
-use super::palette::{Colour, GREEN, GRID, GREY, INK, VERMILION};
+use super::palette::{Colour, GREEN, GREY, GRID, INK, VERMILION};
 use super::scene::{Anchor, Drawing, Paint, Picture, Rect, Stroke};
 use super::{Result, data_error};
 

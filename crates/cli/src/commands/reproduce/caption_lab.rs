@@ -9,8 +9,8 @@ use tweedie::sample::{Generator, Request};
 use tweedie::texts::{self, Captions, free_ending};
 use tweedie_engine::Tensor;
 
-use super::super::train::note;
 use super::super::trace::{Step, steps_of};
+use super::super::train::note;
 use super::lab::{Lab, deviation};
 use super::plan::Variant;
 use super::runs::stop_if_asked;
@@ -19,6 +19,8 @@ use crate::figures::Picture;
 
 /// Candidates of every token in a trace: as many as a trace can tell.
 pub const CANDIDATES: usize = 8;
+/// Candidates that all traces together may hold: some hundred megabytes.
+const MOST_CANDIDATES: usize = 2_000_000;
 /// Images of a batch.
 const BATCH: usize = 32;
 
@@ -81,9 +83,13 @@ impl Lab<'_> {
         Ok(Picture { width: i.width, height: i.height, channels: i.channels, pixels: i.data })
     }
 
-    /// How captions of the first `count` readable test images come about; the captions are those of [`Lab::captions`].
-    pub fn stories(&mut self, variant: Variant, seed: usize, count: usize) -> Result<Vec<Story>> {
+    /// How captions of the first test images come about, of as many as fit into memory; those that cannot be read are left
+    /// out. The captions are those of [`Lab::captions`].
+    pub fn stories(&mut self, variant: Variant, seed: usize) -> Result<Vec<Story>> {
         let source = self.caption_test(variant, seed)?;
+        let m = self.model(variant, seed)?;
+        let each = m.config.sample.steps * m.trained.model.sizes().tokens * CANDIDATES;
+        let count = (MOST_CANDIDATES / each.max(1)).max(1);
         let readable = (0..source.len() as u32).filter(|i| source.image(*i as usize).is_ok());
         let chosen: Vec<u32> = readable.take(count).collect();
         let mut all = Vec::new();
@@ -97,12 +103,12 @@ impl Lab<'_> {
                 transform.apply(source.image(*i as usize)?, Address { seed: 0, epoch: 0, example: *i }, v);
             }
             let t = &m.trained;
-            let images =
-                Tensor::from_f32(&t.model.device(), &[part.len(), e.channels, e.image, e.image], values)?;
+            let images = Tensor::from_f32(&t.model.device(), &[part.len(), e.channels, e.image, e.image], values)?;
             let top = CANDIDATES.min(t.model.sizes().vocab);
             let generator = Generator::new(&t.model, &t.schedule, t.lambda, &m.config.sample)?;
             let ending = Some(free_ending(t.tokenizer()?));
-            let made = generator.generate(&Request { ending, trace: Some(top), ..Request::new(Some(&images), part) })?;
+            let made =
+                generator.generate(&Request { ending, trace: Some(top), ..Request::new(Some(&images), part) })?;
             let tokenizer = t.tokenizer()?;
             let is_end = |id: &u32| [tokenizer.eos(), tokenizer.pad()].contains(id);
             let mut told = Vec::new();

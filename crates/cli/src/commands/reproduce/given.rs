@@ -24,10 +24,9 @@ pub struct Given {
 /// Put each of `NAME=RUN` in its place of the plan.
 pub fn put(plan: &mut Plan, given: &[String]) -> Result<()> {
     for text in given {
-        let (name, path) = text
-            .split_once('=')
-            .filter(|(n, p)| !n.is_empty() && !p.is_empty())
-            .ok_or_else(|| Failure::input(format!("--use {text}: a name, = and a run's folder are needed")).hint(names(plan)))?;
+        let (name, path) = text.split_once('=').filter(|(n, p)| !n.is_empty() && !p.is_empty()).ok_or_else(|| {
+            Failure::input(format!("--use {text}: a name, = and a run's folder are needed")).hint(names(plan))
+        })?;
         let place = plan.runs.iter().position(|r| {
             let of_seed = format!("{}-s{}", r.variant.id(), r.seed);
             name == of_seed || (r.seed == 0 && name == r.variant.id())
@@ -114,7 +113,8 @@ fn differences(wanted: &Config, have: &Config) -> Result<Vec<String>> {
     flatten("", &serde_json::to_value(have)?, &mut b);
     let ignored = |k: &str| {
         let places = ["data.path", "data.workers", "data.image_folder", "model.classes", "model.preset"];
-        let course = ["train.eval_every", "train.eval_images", "train.checkpoint_every", "train.keep", "train.log_every"];
+        let course =
+            ["train.eval_every", "train.eval_images", "train.checkpoint_every", "train.keep", "train.log_every"];
         k.starts_with("sample.") || places.contains(&k) || course.contains(&k)
     };
     let differ = a.iter().filter(|(k, _)| !ignored(k)).filter_map(|(k, want)| {

@@ -56,14 +56,22 @@ fn how(h: &mut String, plan: &Plan) -> Result<()> {
                 let data = &task.data[0];
                 let (test, origin) = data.final_split()?;
                 let (name, classes, train) = (&data.name, data.class_names.len(), data.train()?.len());
-                format!("{name}, {classes} classes, {train} training and {} test images ({origin}). {}", test.len(), epochs(task))
+                format!(
+                    "{name}, {classes} classes, {train} training and {} test images ({origin}). {}",
+                    test.len(),
+                    epochs(task)
+                )
             }
             Part::Captions => {
                 let task = plan.captions()?;
                 let data = &task.data[0];
                 let (test, origin) = data.final_split()?;
                 let (name, train) = (&data.name, data.train()?.len());
-                format!("{name}, captions of {train} training and {} test images ({origin}). {}", test.len(), epochs(task))
+                format!(
+                    "{name}, captions of {train} training and {} test images ({origin}). {}",
+                    test.len(),
+                    epochs(task)
+                )
             }
         };
         let _ = writeln!(h, "<p>Data: {}</p>", escape(&text));
@@ -128,16 +136,15 @@ fn section(h: &mut String, s: &Section, seeds: usize) {
     }
     s.grids.iter().for_each(|g| grid(h, g));
     if !s.claims.is_empty() {
-        *h += "<div class=\"wide\"><table>\n<thead><tr><th>The paper finds</th><th class=\"n\">by, points</th>\
+        *h += "<div class=\"wide\"><table>\n<thead><tr><th>The paper finds</th><th class=\"n\">by</th>\
                <th class=\"n\">ours, ± standard error</th><th>verdict</th></tr></thead>\n<tbody>\n";
         for c in &s.claims {
             let _ = writeln!(
                 h,
-                "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{:+.2} ± {:.2}</td><td class=\"{}\">{}</td></tr>",
+                "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"{}\">{}</td></tr>",
                 escape(&c.what),
                 c.of_paper(),
-                c.ours,
-                c.error,
+                c.of_ours(),
                 c.verdict().split(' ').next().unwrap_or_default(),
                 c.verdict()
             );
@@ -155,7 +162,7 @@ fn section(h: &mut String, s: &Section, seeds: usize) {
 
 fn grid(h: &mut String, g: &Grid) {
     let class = |a: Align| if a == Align::Right { " class=\"n\"" } else { "" };
-    *h += "<div class=\"wide\"><table>\n<thead><tr>";
+    *h += "<div class=\"wide\"><table class=\"grid\">\n<thead><tr>";
     for (name, align) in &g.columns {
         let _ = write!(h, "<th{}>{}</th>", class(*align), escape(name));
     }

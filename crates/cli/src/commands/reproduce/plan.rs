@@ -275,9 +275,8 @@ fn base(args: &Args, part: Part, recipe: &str) -> Result<(Config, usize)> {
 /// A setting that one task does not take is one for the other alone.
 fn one_task(args: &Args, recipe: &str, failure: Failure) -> Failure {
     match args.what {
-        What::All if !args.sets.is_empty() => {
-            failure.hint(format!("that is of the recipe {recipe}; --class-set and --caption-set change one task's runs"))
-        }
+        What::All if !args.sets.is_empty() => failure
+            .hint(format!("that is of the recipe {recipe}; --class-set and --caption-set change one task's runs")),
         _ => failure,
     }
 }

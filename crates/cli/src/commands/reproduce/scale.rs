@@ -97,7 +97,9 @@ impl Scale {
                 "Sentences about drawn scenes, not captions of photos: only the direction can be compared \
                  with the paper."
             }
-            (Scale::Cifar10, _) => "CIFAR-10 at 32×32, not ImageNet: only the direction can be compared with the paper.",
+            (Scale::Cifar10, _) => {
+                "CIFAR-10 at 32×32, not ImageNet: only the direction can be compared with the paper."
+            }
             (Scale::Imagenette, _) => {
                 "Ten classes of ImageNet at 96×96, not all thousand at 224×224: only the direction can be compared with \
                  the paper."

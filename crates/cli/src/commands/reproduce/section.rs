@@ -82,6 +82,12 @@ impl Claim {
         self.paper.map_or("above".into(), |p| format!("{p:+.2}"))
     }
 
+    /// The difference here with its standard error: three decimals where two would hide it.
+    pub fn of_ours(&self) -> String {
+        let digits = if self.error < 0.05 { 3 } else { 2 };
+        format!("{:+.digits$} ± {:.digits$}", self.ours, self.error)
+    }
+
     pub fn verdict(&self) -> &'static str {
         match (self.ours.abs() < 2.0 * self.error, (self.ours > 0.0) == self.paper.is_none_or(|p| p > 0.0)) {
             (true, _) => "too close to tell",
@@ -180,8 +186,7 @@ impl Section {
             out += &table.render();
         }
         for c in &self.claims {
-            out +=
-                &format!("{}: paper {}, ours {:+.2} ± {:.2}: {}\n", c.what, c.of_paper(), c.ours, c.error, c.verdict());
+            out += &format!("{}: paper {}, ours {}: {}\n", c.what, c.of_paper(), c.of_ours(), c.verdict());
         }
         out
     }

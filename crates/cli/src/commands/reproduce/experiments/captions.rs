@@ -1,4 +1,4 @@
-//! Captions by TDD and by its masked twin beside those of people, and how they score.
+//! Captions by TDD and by its masked twin beside true ones, and how they score.
 
 use serde_json::{Value, json};
 use tweedie::config::{SampleConfig, Unmasking};
@@ -7,7 +7,7 @@ use tweedie::metrics::captions::{CaptionScores, Intervals};
 use tweedie::texts::Captions;
 
 use super::super::caption_lab::{Score, mean};
-use super::super::lab::Lab;
+use super::super::lab::{Lab, deviation};
 use super::super::plan::Variant::{self, CaptionMdd, CaptionTdd};
 use super::super::section::{Claim, Data, Grid, Section, Shown, with_deviation};
 use super::sampling_name;
@@ -27,7 +27,7 @@ const REFERENCES: usize = 2;
 /// A row of the table: one model, sampled in one way.
 struct Scored {
     variant: Variant,
-    sampling: String,
+    steps: usize,
     scores: Vec<CaptionScores>,
     intervals: Vec<Intervals>,
     exact: Vec<Vec<f64>>,
@@ -44,8 +44,8 @@ const METRICS: [Metric; 3] = [
 
 impl Scored {
     fn measure(lab: &mut Lab, variant: Variant, sample: &SampleConfig) -> Result<Scored> {
-        let sampling = caption_sampling_name(variant, sample);
-        let mut s = Scored { variant, sampling, scores: Vec::new(), intervals: Vec::new(), exact: Vec::new() };
+        let steps = sample.steps;
+        let mut s = Scored { variant, steps, scores: Vec::new(), intervals: Vec::new(), exact: Vec::new() };
         for seed in 0..lab.plan.seeds() {
             let made = lab.captions(variant, seed, sample.steps)?;
             let scores = made.scores()?;
@@ -54,6 +54,12 @@ impl Scored {
             s.exact.push(made.matches.iter().map(|m| if *m { 100.0 } else { 0.0 }).collect());
         }
         Ok(s)
+    }
+
+    /// "TDD, 10 steps".
+    fn name(&self) -> String {
+        let model = if self.variant == CaptionMdd { "MDD" } else { "TDD" };
+        format!("{model}, {} step{}", self.steps, if self.steps == 1 { "" } else { "s" })
     }
 
     fn of(&self, metric: &Metric) -> Vec<f64> {
@@ -82,7 +88,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         }
     }
     let (figure, gallery, picked) = gallery(lab, full.steps)?;
-    let bars = bars(&rows, &full)?;
+    let bars = bars(&rows)?;
     let (tdd, mdd) = (&rows[0], &rows[2]);
     let claim = |what: &str, a: &[Vec<f64>], b: &[Vec<f64>]| {
         let d = Score::difference(a, b);
@@ -104,6 +110,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
              resampled sets of images{several}. A claim’s error is of differences image by image.",
             references.len()
         ),
+        sampling_said(&full),
         picked,
     ];
     if embedded {
@@ -119,7 +126,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         figures: vec![
             Shown {
                 name: "captions".into(),
-                caption: "Test images with what people wrote and what the models wrote (seed 0).".into(),
+                caption: "Test images with captions of the data (truth) and of both models (seed 0).".into(),
                 drawing: figure,
             },
             Shown {
@@ -133,25 +140,26 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     })
 }
 
-/// As [`sampling_name`], with the way in which the twin reveals words.
-fn caption_sampling_name(variant: Variant, s: &SampleConfig) -> String {
+/// How both are sampled, in words.
+fn sampling_said(s: &SampleConfig) -> String {
     let order = match s.unmask {
-        Unmasking::Confident => "most certain words first",
+        Unmasking::Confident => "the most certain words first",
         Unmasking::Random => "words in random order",
     };
-    match variant == CaptionMdd && s.steps > 1 {
-        true => format!("{}, {order}", sampling_name(s)),
-        false => sampling_name(s),
-    }
+    format!("Sampling: {}; MDD reveals {order}.", sampling_name(s))
 }
 
-fn model_name(v: Variant) -> &'static str {
-    if v == CaptionMdd { "MDD" } else { "TDD" }
+/// As [`with_deviation`], with the two decimals that percent have elsewhere.
+fn percent(per_seed: &[f64]) -> String {
+    match deviation(per_seed) {
+        Some(d) => format!("{:.2} ± {d:.2}", mean(per_seed)),
+        None => format!("{:.2}", mean(per_seed)),
+    }
 }
 
 fn grid(rows: &[Scored], exact: bool) -> Grid {
     use Align::{Left, Right};
-    let mut columns = vec![("".to_string(), Left), ("sampling".into(), Left)];
+    let mut columns = vec![("".to_string(), Left)];
     for m in &METRICS {
         columns.extend([(m.0.to_string(), Right), ("95 %".into(), Right)]);
     }
@@ -159,14 +167,14 @@ fn grid(rows: &[Scored], exact: bool) -> Grid {
         columns.extend([("right, %".to_string(), Right), ("standard error".into(), Right)]);
     }
     let row = |s: &Scored| {
-        let mut cells = vec![model_name(s.variant).to_string(), s.sampling.clone()];
+        let mut cells = vec![s.name()];
         for m in &METRICS {
             let [low, high] = s.interval(m);
             cells.extend([with_deviation(&s.of(m)), format!("{low:.3} – {high:.3}")]);
         }
         if exact {
             let e = Score::of(&s.exact);
-            cells.extend([with_deviation(&e.per_seed), format!("{:.3}", e.standard_error)]);
+            cells.extend([percent(&e.per_seed), format!("{:.2}", e.standard_error)]);
         }
         cells
     };
@@ -188,26 +196,22 @@ fn data(rows: &[Scored], exact: bool) -> Data {
     }
     let row = |(s, seed, metric, value, low, high): (&Scored, usize, &str, f64, Value, Value)| {
         let images = s.scores[seed].images;
-        vec![json!(s.variant.id()), json!(s.sampling), json!(seed), json!(metric), json!(value), low, high, json!(images)]
+        vec![json!(s.variant.id()), json!(s.steps), json!(seed), json!(metric), json!(value), low, high, json!(images)]
     };
     Data {
         name: "captions-scores".into(),
-        columns: vec!["variant", "sampling", "seed", "metric", "value", "low95", "high95", "images"],
+        columns: vec!["variant", "steps", "seed", "metric", "value", "low95", "high95", "images"],
         rows: all.into_iter().map(row).collect(),
     }
 }
 
-fn bars(rows: &[Scored], full: &SampleConfig) -> Result<crate::figures::Drawing> {
-    let name = |s: &Scored, i: usize| match i % 2 {
-        0 => format!("{}, {} steps", model_name(s.variant), full.steps),
-        _ => format!("{}, 1 step", model_name(s.variant)),
-    };
+fn bars(rows: &[Scored]) -> Result<crate::figures::Drawing> {
     let scores: Vec<Score> = rows.iter().map(|s| Score::of(&s.cider())).collect();
     let top = scores.iter().map(|s| s.mean() + s.uncertainty()).fold(0.0, f64::max);
     Ok(Figure::bars(&BarsSpec {
         title: "CIDEr-D of captions by TDD and MDD".into(),
         y: Axis::linear("CIDEr-D on the test images").range(0.0, 1.15 * top.max(1e-3)),
-        categories: rows.iter().enumerate().map(|(i, s)| name(s, i)).collect(),
+        categories: rows.iter().map(Scored::name).collect(),
         series: vec![BarSeries {
             name: String::new(),
             values: scores.iter().map(Score::mean).collect(),
@@ -236,22 +240,14 @@ fn gallery(lab: &mut Lab, steps: usize) -> Result<(crate::figures::Drawing, Data
     let exact = lab.plan.captions()?.data[0].format == SequenceFormat::Embedded;
     let wrong = |i: usize| !tdd.matches[i] || !mdd.matches[i];
     let picked = pick(tdd.texts.len(), SHOWN, wrong);
-    let (mut panels, mut rows) = (Vec::new(), Vec::new());
+    let mut panels = Vec::new();
     for &i in &picked {
         let picture = lab.picture(CaptionTdd, &source, tdd.indices[i])?;
         let people = tdd.references[i].iter().take(REFERENCES).enumerate();
-        let label = |k: usize| if k == 0 { "people" } else { "" };
+        let label = |k: usize| if k == 0 { "truth" } else { "" };
         let mut lines: Vec<PanelLine> = people.map(|(k, r)| PanelLine::new(label(k), r, Tone::Plain)).collect();
         for (name, made) in [("TDD", &tdd), ("MDD", &mdd)] {
             lines.push(PanelLine { label: mark(name, made, i, exact), words: compared(made, i) });
-            rows.push(vec![
-                json!(tdd.indices[i]),
-                json!(source.place(tdd.indices[i] as usize)),
-                json!(name),
-                json!(made.texts[i]),
-                json!(made.matches[i]),
-                json!(made.references[i].join(" | ")),
-            ]);
         }
         panels.push(Panel { picture, lines });
     }
@@ -262,7 +258,19 @@ fn gallery(lab: &mut Lab, steps: usize) -> Result<(crate::figures::Drawing, Data
         width: Some(600.0),
         side: Some(80.0),
     })?;
-    let columns = vec!["image", "place", "model", "caption", "equals_a_reference", "references"];
+    let of = |name: &'static str, made: &Captions, i: usize| {
+        vec![
+            json!(made.indices[i]),
+            json!(source.place(made.indices[i] as usize)),
+            json!(picked.contains(&i)),
+            json!(name),
+            json!(made.texts[i]),
+            json!(made.matches[i]),
+            json!(made.references[i].join(" | ")),
+        ]
+    };
+    let rows = (0..tdd.texts.len()).flat_map(|i| [of("TDD", &tdd, i), of("MDD", &mdd, i)]).collect();
+    let columns = vec!["image", "place", "in_figure", "model", "caption", "equals_a_reference", "references"];
     let data = Data { name: "captions".into(), columns, rows };
     let said = format!(
         "Shown are the first {} test images and then the first {} for which not both captions are a reference word for word, \

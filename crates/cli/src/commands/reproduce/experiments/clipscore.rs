@@ -98,7 +98,15 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     let each = |(row, s): (usize, &Score)| -> Vec<_> {
         let of = |(seed, v): (usize, &f64)| {
             let images = values[row][seed].len();
-            vec![json!(ROWS[row].0), json!(paper(row)), json!(metric), json!(seed), json!(v), json!(s.standard_error), json!(images)]
+            vec![
+                json!(ROWS[row].0),
+                json!(paper(row)),
+                json!(metric),
+                json!(seed),
+                json!(v),
+                json!(s.standard_error),
+                json!(images),
+            ]
         };
         s.per_seed.iter().enumerate().map(of).collect()
     };
@@ -109,7 +117,11 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     };
     Ok(Section {
         id: "clipscore",
-        title: if lab.clip.is_some() { "CLIPScore".into() } else { "CLIPScore (none: CIDEr-D in its place)".to_string() },
+        title: if lab.clip.is_some() {
+            "CLIPScore".into()
+        } else {
+            "CLIPScore (none: CIDEr-D in its place)".to_string()
+        },
         of: "CLIPScore table",
         text,
         grids: vec![grid],

@@ -1,7 +1,5 @@
 //! Probabilities of single words over sampling steps: one that was corrected, one that was stable, one that was contested.
 
-use std::collections::HashSet;
-
 use serde_json::json;
 
 use super::super::super::trace::Token;
@@ -10,7 +8,6 @@ use super::super::lab::Lab;
 use super::super::plan::Variant::{self, CaptionTdd};
 use super::super::section::{Data, Grid, Section, Shown};
 use super::sampling_name;
-use super::trajectory::FOLLOWED;
 use crate::failure::Result;
 use crate::figures::{Axis, Figure, HeatmapSpec, LinesSpec, Panel, PanelLine, PanelsSpec, Series, Tone};
 use crate::report::Align;
@@ -25,8 +22,8 @@ struct Place<'a> {
     story: &'a Story,
     at: usize,
     steps: Vec<&'a Token>,
-    /// Words of the image's references.
-    known: &'a HashSet<String>,
+    /// The image's references, as words.
+    known: &'a [Vec<String>],
     /// The end of a text and what follows it: no words.
     marks: &'a [String],
 }
@@ -56,9 +53,11 @@ impl Place<'_> {
     /// How clearly a wrong first guess became a right last one; none where that did not happen.
     fn corrected(&self) -> Option<f64> {
         let (first, last) = (self.leader(0), self.last());
-        let wrong = !self.known.contains(first) && !self.marks.iter().any(|m| m == first);
-        let right = wrong && self.known.contains(last);
-        right.then(|| self.p(0, first).min(self.p(self.steps.len() - 1, last)))
+        let there = |w: &str| self.known.iter().any(|r| r.iter().any(|x| x == w));
+        let here = |w: &str| self.known.iter().any(|r| r.get(self.at).is_some_and(|x| x == w));
+        let right = (!there(first) && there(last)) || (!here(first) && here(last));
+        let word = !self.marks.iter().any(|m| m == first);
+        (first != last && word && right).then(|| self.p(0, first).min(self.p(self.steps.len() - 1, last)))
     }
 
     /// The least probability that the one word had which led throughout.
@@ -115,17 +114,19 @@ fn picks<'a, 'b>(places: &'b [Place<'a>]) -> Vec<(&'static str, &'b Place<'a>)> 
 }
 
 pub fn make(lab: &mut Lab) -> Result<Section> {
-    let stories = lab.stories(CaptionTdd, 0, FOLLOWED)?;
+    let stories = lab.stories(CaptionTdd, 0)?;
     let tokenizer = lab.model(CaptionTdd, 0)?.trained.tokenizer()?.clone();
-    let words = |s: &Story| -> HashSet<String> {
-        s.references.iter().flat_map(|r| tokenizer.encode(r)).map(|id| tokenizer.token(id)).collect()
+    let words = |s: &Story| -> Vec<Vec<String>> {
+        let of = |r: &String| tokenizer.encode(r).into_iter().map(|id| tokenizer.token(id)).collect();
+        s.references.iter().map(of).collect()
     };
-    let known: Vec<HashSet<String>> = stories.iter().map(words).collect();
+    let known: Vec<Vec<Vec<String>>> = stories.iter().map(words).collect();
     let marks = [tokenizer.token(tokenizer.eos()), tokenizer.token(tokenizer.pad())];
     let mut places = Vec::new();
     for (story, known) in stories.iter().zip(&known) {
         for at in 0..story.length {
-            let place = Place { story, at, steps: story.steps.iter().map(|s| &s.tokens[at]).collect(), known, marks: &marks };
+            let place =
+                Place { story, at, steps: story.steps.iter().map(|s| &s.tokens[at]).collect(), known, marks: &marks };
             if !marks.iter().any(|m| m == place.last()) {
                 places.push(place);
             }
@@ -159,7 +160,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     let mut text = vec![
         format!(
             "{}; seed 0. The {} words of the captions of the first {} test images were followed, and three were picked by rule. \
-             Corrected: the first guess is a word that no reference of the image has, the last one is one that it has; of these the one whose lesser \
+             Corrected: no reference of the image has the word that was guessed first, or has it at this place, while one has the last; of these the one whose lesser \
              probability (of the wrong word at first, of the right one at last) is largest. Stable: one word led at every step; \
              the one whose least probability is largest. Contested: the one whose first two candidates were closest, summed over \
              steps.",
@@ -199,9 +200,11 @@ fn context(picked: &[(&'static str, &Place)]) -> Result<Shown> {
         let tone = |i: usize| if i == p.at { Tone::Right } else { Tone::Plain };
         let last = p.story.steps.last().map(|s| &s.tokens[..p.story.length.saturating_sub(1)]).unwrap_or_default();
         let words = last.iter().enumerate().map(|(i, t)| (t.text.clone().unwrap_or_default(), tone(i)));
-        let people = p.story.references.first().map_or("", String::as_str);
-        let lines =
-            vec![PanelLine { label: kind.to_string(), words: words.collect() }, PanelLine::new("people", people, Tone::Plain)];
+        let truth = p.story.references.first().map_or("", String::as_str);
+        let lines = vec![
+            PanelLine { label: kind.to_string(), words: words.collect() },
+            PanelLine::new("truth", truth, Tone::Plain),
+        ];
         Panel { picture: p.story.picture.clone(), lines }
     };
     let drawing = Figure::panels(&PanelsSpec {
@@ -240,7 +243,11 @@ fn drawings(kind: &str, p: &Place, rivals: &[String]) -> Result<[Shown; 2]> {
     })?;
     let place = format!("Image {}, word {}", p.story.index, p.at + 1);
     Ok([
-        Shown { name: format!("tokens-{kind}"), caption: format!("{place}: its candidates over steps."), drawing: lines },
+        Shown {
+            name: format!("tokens-{kind}"),
+            caption: format!("{place}: its candidates over steps."),
+            drawing: lines,
+        },
         Shown {
             name: format!("tokens-{kind}-heatmap"),
             caption: format!("{place}: the same as colours, as in the paper."),
@@ -261,7 +268,7 @@ mod tests {
     #[test]
     fn each_kind_finds_its_word() {
         let s = story(&["a"]);
-        let known: HashSet<String> = ["cat", "the", "red"].map(String::from).into();
+        let known = [vec!["cat", "cat", "the", "the", "red"].into_iter().map(String::from).collect::<Vec<_>>()];
         let tokens = [
             // Wrong at first, right at last, clearly.
             [token(&[("dog", 0.8), ("cat", 0.1)]), token(&[("cat", 0.9), ("dog", 0.1)])],
@@ -278,7 +285,7 @@ mod tests {
         assert_eq!(found, [("corrected", 0), ("stable", 2), ("contested", 4)]);
         assert_eq!(places[0].rivals(), ["cat", "dog"]);
         assert_eq!((places[0].p(1, "cow"), places[4].stable()), (0.0, Some(0.51)));
-        // Nothing to correct: the first guess is a word of the reference too.
+        // Nothing to correct: the first guess was right.
         assert_eq!(places[4].corrected(), None);
         assert_eq!(picks(&[]).len(), 0);
     }

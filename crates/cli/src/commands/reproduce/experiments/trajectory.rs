@@ -13,21 +13,20 @@ use crate::figures::{Axis, Figure, LinesSpec, Panel, PanelLine, PanelsSpec, Seri
 
 pub const NEEDS: &[Variant] = &[CaptionTdd, CaptionMdd];
 
-/// Test images whose captions are followed.
-pub const FOLLOWED: usize = 64;
 /// Images that are shown: the first ones, and so many whose words changed most often.
 const SHOWN: (usize, usize) = (2, 2);
 /// Most steps that are drawn; the data have all.
 const MOST_STEPS: usize = 12;
 
 pub fn make(lab: &mut Lab) -> Result<Section> {
-    let mut figures = Vec::new();
+    let (mut figures, mut followed) = (Vec::new(), 0);
     let (mut rows, mut series, mut settled_rows, mut first_right) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for &variant in NEEDS {
         let mut curves: Vec<Vec<f64>> = Vec::new();
         for seed in 0..lab.plan.seeds() {
-            let stories = lab.stories(variant, seed, FOLLOWED)?;
+            let stories = lab.stories(variant, seed)?;
             let curve = settled(&stories);
+            followed = stories.len();
             for (i, share) in curve.iter().enumerate() {
                 let entropy = entropy(&stories, i);
                 settled_rows.push(vec![json!(variant.id()), json!(seed), json!(i + 1), json!(share), json!(entropy)]);
@@ -62,7 +61,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     let several = if lab.plan.seeds() > 1 { "; bands: one deviation over seeds" } else { "" };
     figures.push(Shown {
         name: "trajectory-settled".into(),
-        caption: format!("Share of places that hold the caption’s final word, {FOLLOWED} test images at most{several}."),
+        caption: format!("Share of places that hold the caption’s final word, {followed} test images{several}."),
         drawing: Figure::lines(&LinesSpec {
             title: "When captions settle".into(),
             x: Axis::linear("sampling step"),
@@ -88,7 +87,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
                 mean(&at_first)
             ),
             format!(
-                "Of the first {FOLLOWED} test images those shown are the first {} and the {} whose words changed most often.",
+                "Of the first {followed} test images those shown are the first {} and the {} whose words changed most often.",
                 SHOWN.0, SHOWN.1
             ),
         ],
@@ -113,14 +112,14 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
 fn settled(stories: &[Story]) -> Vec<f64> {
     let steps = stories.iter().map(|s| s.steps.len()).min().unwrap_or(0);
     let at = |i: usize| {
-        let (mut same, mut all) = (0, 0);
+        let (mut same, mut all) = (0_usize, 0_usize);
         for s in stories {
             let (n, last) = (s.length, s.steps.len() - 1);
             let pairs = s.steps[i].tokens[..n].iter().zip(&s.steps[last].tokens[..n]);
             same += pairs.filter(|(a, b)| a.text == b.text).count();
             all += n;
         }
-        100.0 * same as f64 / f64::from(all.max(1) as u32)
+        100.0 * same as f64 / all.max(1) as f64
     };
     (0..steps).map(at).collect()
 }
@@ -189,8 +188,8 @@ fn panel(s: &Story) -> Panel {
         words: words(s, &s.steps[i]).into_iter().map(|(w, same)| (w, tone(same))).collect(),
     };
     let mut lines: Vec<PanelLine> = drawn(s.steps.len()).into_iter().map(line).collect();
-    let people = s.references.first().map_or("", String::as_str);
-    lines.push(PanelLine::new("people", people, Tone::Right));
+    let truth = s.references.first().map_or("", String::as_str);
+    lines.push(PanelLine::new("truth", truth, Tone::Right));
     Panel { picture: s.picture.clone(), lines }
 }
 
@@ -222,7 +221,14 @@ pub mod tests {
         };
         let length = steps.last().and_then(|s| s.split(' ').position(|w| w == "/")).map_or(1, |end| end + 1);
         let steps = steps.iter().enumerate().map(step).collect();
-        Story { index: 0, picture: Picture::default(), references: vec!["r".into()], text: String::new(), steps, length }
+        Story {
+            index: 0,
+            picture: Picture::default(),
+            references: vec!["r".into()],
+            text: String::new(),
+            steps,
+            length,
+        }
     }
 
     #[test]
