@@ -2,7 +2,7 @@
 
 use super::axes::{PAD, SMALL, draw_title, title_height, title_lines};
 use super::font::{self, ASCENT, DESCENT, LEADING};
-use super::palette::{Colour, GREEN, GREY, GRID, INK, VERMILION};
+use super::palette::{BLUE, Colour, GREEN, GREY, GRID, INK, VERMILION};
 use super::scene::{Anchor, Drawing, Paint, Picture, Rect, Stroke};
 use super::{Result, data_error};
 
@@ -40,6 +40,8 @@ pub enum Tone {
     Plain,
     /// Not yet what it will be.
     Faint,
+    /// What is being talked about.
+    Marked,
     Right,
     Wrong,
 }
@@ -58,6 +60,7 @@ impl Tone {
             Tone::Plain => INK,
             // Light enough to differ from ink in print, dark enough to be read: 4.7 to 1 on white.
             Tone::Faint => Colour { rgb: [116, 116, 116], alpha: 1.0 },
+            Tone::Marked => BLUE,
             // Darker than the palette's, which is for areas and thick lines.
             Tone::Right => darker(GREEN),
             Tone::Wrong => darker(VERMILION),

@@ -21,6 +21,8 @@ use crate::figures::Picture;
 pub const CANDIDATES: usize = 8;
 /// Candidates that all traces together may hold: some hundred megabytes.
 const MOST_CANDIDATES: usize = 2_000_000;
+/// Images that are followed at most.
+const MOST_STORIES: usize = 2048;
 /// Images of a batch.
 const BATCH: usize = 32;
 
@@ -89,7 +91,7 @@ impl Lab<'_> {
         let source = self.caption_test(variant, seed)?;
         let m = self.model(variant, seed)?;
         let each = m.config.sample.steps * m.trained.model.sizes().tokens * CANDIDATES;
-        let count = (MOST_CANDIDATES / each.max(1)).max(1);
+        let count = (MOST_CANDIDATES / each.max(1)).clamp(1, MOST_STORIES);
         let readable = (0..source.len() as u32).filter(|i| source.image(*i as usize).is_ok());
         let chosen: Vec<u32> = readable.take(count).collect();
         let mut all = Vec::new();

@@ -89,7 +89,7 @@ impl Claim {
     }
 
     pub fn verdict(&self) -> &'static str {
-        match (self.ours.abs() < 2.0 * self.error, (self.ours > 0.0) == self.paper.is_none_or(|p| p > 0.0)) {
+        match (self.ours.abs() <= 2.0 * self.error, (self.ours > 0.0) == self.paper.is_none_or(|p| p > 0.0)) {
             (true, _) => "too close to tell",
             (false, true) => "same direction",
             (false, false) => "opposite direction",
@@ -230,6 +230,8 @@ mod tests {
         assert_eq!(verdict(0.5, 88.0, 90.0), "opposite direction");
         assert_eq!(verdict(-0.5, 88.0, 90.0), "same direction");
         assert_eq!(verdict(0.5, 90.0, 89.5), "too close to tell");
+        // Nothing right on either side has no error at all.
+        assert_eq!(verdict(0.5, 0.0, 0.0), "too close to tell");
     }
 
     #[test]

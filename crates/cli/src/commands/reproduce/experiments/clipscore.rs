@@ -71,9 +71,11 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         claim("ground truth above TDD", TRUE, TDD),
         claim("MDD above shuffled captions", MDD, SHUFFLED),
     ];
+    let low = scores.iter().map(|s| 1.2 * (s.mean() - s.uncertainty())).fold(0.0, f64::min);
+    let high = scores.iter().map(|s| 1.12 * (s.mean() + s.uncertainty())).fold(1e-3, f64::max);
     let drawing = Figure::bars(&BarsSpec {
         title: format!("{metric} of true, shuffled and generated captions"),
-        y: Axis::linear(format!("{metric}, test images")),
+        y: Axis::linear(format!("{metric}, test images")).range(low, high),
         categories: ["true", "shuffled", "MDD", "TDD"].map(String::from).to_vec(),
         series: vec![BarSeries {
             name: String::new(),

@@ -14,11 +14,13 @@ mod trajectory;
 
 use tweedie::config::{SampleConfig, Sampler};
 
-use super::lab::Lab;
+use super::caption_lab::mean;
+use super::lab::{Lab, deviation};
 use super::plan::Variant;
 use super::scale::What;
 use super::section::Section;
 use crate::failure::{Failure, Result};
+use crate::figures::Series;
 
 /// Everything, in the order of the paper.
 pub const ORDER: [What; 10] = [
@@ -81,5 +83,17 @@ fn sampling_name(s: &SampleConfig) -> String {
     match s.steps {
         1 => format!("1 step, {guidance}"),
         n => format!("{n} steps, {guidance}, {sampler}"),
+    }
+}
+
+/// A curve over sampling steps: mean over seeds with a band of one deviation.
+fn over_seeds(name: &str, curves: &[Vec<f64>]) -> Series {
+    let n = curves.iter().map(Vec::len).min().unwrap_or(0);
+    let at = |i: usize| curves.iter().map(|c| c[i]).collect::<Vec<f64>>();
+    let x = (1..=n).map(|i| i as f64).collect();
+    let series = Series::new(name, x, (0..n).map(|i| mean(&at(i))).collect());
+    match (0..n).map(|i| deviation(&at(i))).collect::<Option<Vec<f64>>>().filter(|s| !s.is_empty()) {
+        Some(spread) => series.spread(&spread),
+        None => series,
     }
 }

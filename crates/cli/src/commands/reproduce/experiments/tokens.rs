@@ -88,9 +88,12 @@ impl Place<'_> {
     }
 }
 
+/// How much a place is of a kind; nothing where it is not.
+type Measure = fn(&Place) -> Option<f64>;
+
 /// The three picks, where the traces have them.
 fn picks<'a, 'b>(places: &'b [Place<'a>]) -> Vec<(&'static str, &'b Place<'a>)> {
-    let best = |of: &dyn Fn(&Place) -> Option<f64>, without: &[&Place]| -> Option<&'b Place<'a>> {
+    let best = |of: Measure, without: &[&Place]| -> Option<&'b Place<'a>> {
         let mut found: Option<(&'b Place<'a>, f64)> = None;
         for p in places.iter().filter(|p| !without.iter().any(|w| std::ptr::eq(*w, *p))) {
             // The first of equals.
@@ -101,10 +104,10 @@ fn picks<'a, 'b>(places: &'b [Place<'a>]) -> Vec<(&'static str, &'b Place<'a>)> 
         found.map(|f| f.0)
     };
     let mut all: Vec<(&'static str, &'b Place<'a>)> = Vec::new();
-    let kinds: [(&'static str, &dyn Fn(&Place) -> Option<f64>); 3] = [
-        ("corrected", &|p: &Place| p.corrected()),
-        ("stable", &|p: &Place| p.stable()),
-        ("contested", &|p: &Place| Some(p.contested())),
+    let kinds: [(&'static str, Measure); 3] = [
+        ("corrected", |p: &Place| p.corrected()),
+        ("stable", |p: &Place| p.stable()),
+        ("contested", |p: &Place| Some(p.contested())),
     ];
     for (kind, of) in kinds {
         let taken: Vec<&Place> = all.iter().map(|a| a.1).collect();
@@ -197,7 +200,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
 /// The captions that the picks stand in, with the picked word marked.
 fn context(picked: &[(&'static str, &Place)]) -> Result<Shown> {
     let panel = |(kind, p): &(&'static str, &Place)| {
-        let tone = |i: usize| if i == p.at { Tone::Right } else { Tone::Plain };
+        let tone = |i: usize| if i == p.at { Tone::Marked } else { Tone::Plain };
         let last = p.story.steps.last().map(|s| &s.tokens[..p.story.length.saturating_sub(1)]).unwrap_or_default();
         let words = last.iter().enumerate().map(|(i, t)| (t.text.clone().unwrap_or_default(), tone(i)));
         let truth = p.story.references.first().map_or("", String::as_str);
@@ -214,7 +217,7 @@ fn context(picked: &[(&'static str, &Place)]) -> Result<Shown> {
         width: Some(600.0),
         side: Some(60.0),
     })?;
-    Ok(Shown { name: "tokens-context".into(), caption: "The picked word of each caption is green.".into(), drawing })
+    Ok(Shown { name: "tokens-context".into(), caption: "The picked word of each caption is blue.".into(), drawing })
 }
 
 /// Lines and a heatmap of the candidates.

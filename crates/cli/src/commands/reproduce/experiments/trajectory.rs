@@ -4,12 +4,12 @@ use serde_json::json;
 
 use super::super::super::trace::Step;
 use super::super::caption_lab::{Story, mean};
-use super::super::lab::{Lab, deviation};
+use super::super::lab::Lab;
 use super::super::plan::Variant::{self, CaptionMdd, CaptionTdd};
 use super::super::section::{Data, Section, Shown};
-use super::sampling_name;
+use super::{over_seeds, sampling_name};
 use crate::failure::Result;
-use crate::figures::{Axis, Figure, LinesSpec, Panel, PanelLine, PanelsSpec, Series, Tone};
+use crate::figures::{Axis, Figure, LinesSpec, Panel, PanelLine, PanelsSpec, Tone};
 
 pub const NEEDS: &[Variant] = &[CaptionTdd, CaptionMdd];
 
@@ -56,7 +56,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
                 })?,
             });
         }
-        series.push(line(if variant == CaptionTdd { "TDD" } else { "MDD" }, &curves));
+        series.push(over_seeds(if variant == CaptionTdd { "TDD" } else { "MDD" }, &curves));
     }
     let several = if lab.plan.seeds() > 1 { "; bands: one deviation over seeds" } else { "" };
     figures.push(Shown {
@@ -65,7 +65,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         drawing: Figure::lines(&LinesSpec {
             title: "When captions settle".into(),
             x: Axis::linear("sampling step"),
-            y: Axis::linear("places with their final word (%)"),
+            y: Axis::linear("places with their final word (%)").range(0.0, 104.0),
             series,
             size: Some((420.0, 250.0)),
         })?,
@@ -191,18 +191,6 @@ fn panel(s: &Story) -> Panel {
     let truth = s.references.first().map_or("", String::as_str);
     lines.push(PanelLine::new("truth", truth, Tone::Right));
     Panel { picture: s.picture.clone(), lines }
-}
-
-/// Mean over seeds with a band of one deviation.
-fn line(name: &str, curves: &[Vec<f64>]) -> Series {
-    let n = curves.iter().map(Vec::len).min().unwrap_or(0);
-    let at = |i: usize| curves.iter().map(|c| c[i]).collect::<Vec<f64>>();
-    let x = (1..=n).map(|i| i as f64).collect();
-    let series = Series::new(name, x, (0..n).map(|i| mean(&at(i))).collect());
-    match (0..n).map(|i| deviation(&at(i))).collect::<Option<Vec<f64>>>().filter(|s| !s.is_empty()) {
-        Some(spread) => series.spread(&spread),
-        None => series,
-    }
 }
 
 #[cfg(test)]
