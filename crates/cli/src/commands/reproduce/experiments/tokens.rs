@@ -44,12 +44,6 @@ impl Place<'_> {
         self.steps[step].top.iter().find(|c| c.0 == word).map_or(0.0, |c| c.1)
     }
 
-    /// First against second candidate.
-    fn margin(&self, step: usize) -> f64 {
-        let top = &self.steps[step].top;
-        top.first().map_or(1.0, |c| c.1) - top.get(1).map_or(0.0, |c| c.1)
-    }
-
     /// How clearly a wrong first guess became a right last one; none where that did not happen.
     fn corrected(&self) -> Option<f64> {
         let (first, last) = (self.leader(0), self.last());
@@ -67,9 +61,9 @@ impl Place<'_> {
         throughout.then(|| (0..self.steps.len()).map(|i| self.p(i, last)).fold(1.0, f64::min))
     }
 
-    /// How close the first two were, summed over steps.
+    /// What the second candidate had, summed over steps: much only where two share nearly everything.
     fn contested(&self) -> f64 {
-        (0..self.steps.len()).map(|i| 1.0 - self.margin(i)).sum()
+        self.steps.iter().map(|t| t.top.get(1).map_or(0.0, |c| c.1)).sum()
     }
 
     /// The candidates that reached most, the final word first.
@@ -165,8 +159,8 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
             "{}; seed 0. The {} words of the captions of the first {} test images were followed, and three were picked by rule. \
              Corrected: no reference of the image has the word that was guessed first, or has it at this place, while one has the last; of these the one whose lesser \
              probability (of the wrong word at first, of the right one at last) is largest. Stable: one word led at every step; \
-             the one whose least probability is largest. Contested: the one whose first two candidates were closest, summed over \
-             steps.",
+             the one whose least probability is largest. Contested: the one whose second candidate \
+             had most probability, summed over steps.",
             sampling_name(&lab.caption_sampling()?),
             places.len(),
             stories.len()
