@@ -10,7 +10,7 @@ use tweedie::augment::{Address, Transform};
 use tweedie::config::{Precision, SampleConfig};
 use tweedie::data::{Image, Task};
 use tweedie::run::{self, Loaded, Weights};
-use tweedie::sample::{Generator, Request, classify, softmax};
+use tweedie::sample::{Generated, Generator, Request, classify, softmax};
 use tweedie::texts::free_ending;
 use tweedie_engine::Tensor;
 
@@ -73,24 +73,24 @@ struct Trace {
 
 /// One step: what the network says when it is told time `t`.
 #[derive(Serialize)]
-struct Step {
-    t: usize,
+pub struct Step {
+    pub t: usize,
     /// Share ᾱ of the signal in the noisy vectors that it sees.
-    alpha_bar: f64,
-    tokens: Vec<Token>,
+    pub alpha_bar: f64,
+    pub tokens: Vec<Token>,
 }
 
 /// One place of the sequence.
 #[derive(Serialize)]
-struct Token {
+pub struct Token {
     /// The chosen token; of the masked twin, `None` while it is masked.
-    text: Option<String>,
+    pub text: Option<String>,
     /// Its probability.
-    p: f64,
+    pub p: f64,
     /// Nats.
-    entropy: f64,
+    pub entropy: f64,
     /// The most likely ones.
-    top: Vec<(String, f64)>,
+    pub top: Vec<(String, f64)>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -205,7 +205,18 @@ fn text_steps(
     let top = top.min(t.model.sizes().vocab);
     let ending = images.map(|_| free_ending(tokenizer));
     let made = generator.generate(&Request { ending, trace: Some(top), ..Request::new(images, &[0]) })?;
-    let vocab = t.model.sizes().vocab as u32;
+    let result = match images {
+        Some(_) => tokenizer.decode(&made.tokens),
+        None => tokenizer.decode_packed(&made.tokens),
+    };
+    Ok((steps_of(loaded, &made, 0, top)?, result))
+}
+
+/// The steps of one of the texts that were generated with a trace of `top` candidates.
+pub fn steps_of(loaded: &Loaded, made: &Generated, row: usize, top: usize) -> Result<Vec<Step>> {
+    let t = &loaded.trained;
+    let tokenizer = t.tokenizer()?;
+    let (n, vocab) = (t.model.sizes().tokens, t.model.sizes().vocab as u32);
     let step = |s: &tweedie::sample::Traced| {
         let token = |i: usize| Token {
             text: (s.tokens[i] < vocab).then(|| tokenizer.token(s.tokens[i])),
@@ -216,11 +227,8 @@ fn text_steps(
                 .map(|(id, lp)| (tokenizer.token(*id), (*lp as f64).exp()))
                 .collect(),
         };
-        Step { t: s.t, alpha_bar: t.schedule.alpha_bar(s.t), tokens: (0..s.tokens.len()).map(token).collect() }
+        let tokens = (row * n..(row + 1) * n).map(token).collect();
+        Step { t: s.t, alpha_bar: t.schedule.alpha_bar(s.t), tokens }
     };
-    let result = match images {
-        Some(_) => tokenizer.decode(&made.tokens),
-        None => tokenizer.decode_packed(&made.tokens),
-    };
-    Ok((made.steps.iter().map(step).collect(), result))
+    Ok(made.steps.iter().map(step).collect())
 }

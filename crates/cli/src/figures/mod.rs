@@ -6,7 +6,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `lines`, `bars`, `heatmap`, `confusion`, `reliability`, `tiles` | one kind of figure each |
+//! | `lines`, `bars`, `heatmap`, `confusion`, `reliability`, `tiles`, `panels` | one kind of figure each |
 //! | `ticks`, `axes`, `categories`, `legend`, `palette` | what they share |
 //! | `scene`, `font` | the drawing and its text |
 //! | `svg`, `png` | the two ways out |
@@ -22,6 +22,7 @@ mod heatmap;
 mod legend;
 mod lines;
 mod palette;
+mod panels;
 mod png;
 mod reliability;
 mod scene;
@@ -41,6 +42,7 @@ pub use bars::{BarSeries, BarsSpec};
 pub use confusion::ConfusionSpec;
 pub use heatmap::HeatmapSpec;
 pub use lines::{LinesSpec, Series};
+pub use panels::{Panel, PanelLine, PanelsSpec, Tone};
 pub use reliability::{Bin, ReliabilitySpec};
 pub use scene::{Drawing, Picture};
 pub use svg::picture_uri;
@@ -111,6 +113,11 @@ impl Figure {
     /// Small images with captions; a border says right or wrong.
     pub fn tiles(spec: &TilesSpec) -> Result<Drawing> {
         tiles::draw(spec)
+    }
+
+    /// Pictures with labelled lines of text beside them.
+    pub fn panels(spec: &PanelsSpec) -> Result<Drawing> {
+        panels::draw(spec)
     }
 }
 

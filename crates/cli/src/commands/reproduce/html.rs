@@ -4,11 +4,12 @@ use std::fmt::Write;
 
 use tweedie::run_dir::Environment;
 
-use super::plan::Plan;
+use super::plan::{Plan, Task};
 use super::runs::Finished;
-use super::section::{Section, with_spread};
+use super::scale::{Part, name_of};
+use super::section::{Grid, Section, with_spread};
 use crate::failure::Result;
-use crate::report;
+use crate::report::{self, Align};
 
 /// How the report came to be.
 pub struct About {
@@ -25,7 +26,7 @@ const STYLE: &str = include_str!("report.css");
 /// The whole page.
 pub fn page(about: &About, plan: &Plan, finished: &[Finished], sections: &[Section]) -> Result<String> {
     let mut h = String::new();
-    let title = format!("Tweedie Discrete Diffusion at the scale of {}", plan.scale.recipe());
+    let title = format!("Tweedie Discrete Diffusion at the scale of {}", name_of(plan.scale));
     // Writing to a String cannot fail, here and below.
     let _ = write!(
         h,
@@ -33,7 +34,7 @@ pub fn page(about: &About, plan: &Plan, finished: &[Finished], sections: &[Secti
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{0}</title>\n\
          <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>\n<p class=\"scale\">{1}</p>\n",
         escape(&title),
-        escape(plan.scale.said())
+        escape(&plan.said())
     );
     how(&mut h, plan)?;
     if sections.len() > 1 {
@@ -48,13 +49,33 @@ pub fn page(about: &About, plan: &Plan, finished: &[Finished], sections: &[Secti
 }
 
 fn how(h: &mut String, plan: &Plan) -> Result<()> {
-    let data = &plan.data[0];
-    let (test, origin) = data.final_split()?;
-    let epochs = plan.base.train.epochs;
-    let recipe = match plan.recipe_epochs == epochs {
-        true => "as many as the recipe has".into(),
-        false => format!("the recipe has {}", plan.recipe_epochs),
-    };
+    for part in plan.parts() {
+        let text = match part {
+            Part::Classes => {
+                let task = plan.classes()?;
+                let data = &task.data[0];
+                let (test, origin) = data.final_split()?;
+                let (name, classes, train) = (&data.name, data.class_names.len(), data.train()?.len());
+                format!(
+                    "{name}, {classes} classes, {train} training and {} test images ({origin}). {}",
+                    test.len(),
+                    epochs(task)
+                )
+            }
+            Part::Captions => {
+                let task = plan.captions()?;
+                let data = &task.data[0];
+                let (test, origin) = data.final_split()?;
+                let (name, train) = (&data.name, data.train()?.len());
+                format!(
+                    "{name}, captions of {train} training and {} test images ({origin}). {}",
+                    test.len(),
+                    epochs(task)
+                )
+            }
+        };
+        let _ = writeln!(h, "<p>Data: {}</p>", escape(&text));
+    }
     let seeds = match plan.seeds() {
         1 => "One training seed: how much another one would differ is not known, and verdicts are about the test images alone."
             .to_string(),
@@ -62,16 +83,19 @@ fn how(h: &mut String, plan: &Plan) -> Result<()> {
     };
     let _ = writeln!(
         h,
-        "<p>Data: {}, {} classes, {} training and {} test images ({}). Epochs: {epochs} ({recipe}). Every number is of the last \
-         checkpoint with averaged weights: no checkpoint was chosen by accuracy. {seeds} The standard error is that of the number of \
-         test images.</p>",
-        escape(&data.name),
-        data.class_names.len(),
-        data.train()?.len(),
-        test.len(),
-        escape(origin)
+        "<p>Every number is of the last checkpoint with averaged weights: no checkpoint was chosen by accuracy. {seeds} The \
+         standard error is that of the number of test images.</p>"
     );
     Ok(())
+}
+
+/// How long a task was trained.
+fn epochs<D>(task: &Task<D>) -> String {
+    let epochs = task.base.train.epochs;
+    match task.recipe_epochs == epochs {
+        true => format!("Epochs: {epochs} (as many as the recipe {} has).", task.recipe),
+        false => format!("Epochs: {epochs} (the recipe {} has {}).", task.recipe, task.recipe_epochs),
+    }
 }
 
 fn section(h: &mut String, s: &Section, seeds: usize) {
@@ -110,17 +134,17 @@ fn section(h: &mut String, s: &Section, seeds: usize) {
         }
         *h += "</table></div>\n";
     }
+    s.grids.iter().for_each(|g| grid(h, g));
     if !s.claims.is_empty() {
-        *h += "<div class=\"wide\"><table>\n<thead><tr><th>The paper finds</th><th class=\"n\">by, points</th>\
+        *h += "<div class=\"wide\"><table>\n<thead><tr><th>The paper finds</th><th class=\"n\">by</th>\
                <th class=\"n\">ours, ± standard error</th><th>verdict</th></tr></thead>\n<tbody>\n";
         for c in &s.claims {
             let _ = writeln!(
                 h,
-                "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{:+.2} ± {:.2}</td><td class=\"{}\">{}</td></tr>",
+                "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"{}\">{}</td></tr>",
                 escape(&c.what),
                 c.of_paper(),
-                c.ours,
-                c.error,
+                c.of_ours(),
                 c.verdict().split(' ').next().unwrap_or_default(),
                 c.verdict()
             );
@@ -136,23 +160,60 @@ fn section(h: &mut String, s: &Section, seeds: usize) {
         write!(h, "</div>\n<p class=\"small\">Numbers: {} (and .json).</p>\n</section>\n", escape(&names.join(", ")));
 }
 
+fn grid(h: &mut String, g: &Grid) {
+    let class = |a: Align| if a == Align::Right { " class=\"n\"" } else { "" };
+    *h += "<div class=\"wide\"><table class=\"grid\">\n<thead><tr>";
+    for (name, align) in &g.columns {
+        let _ = write!(h, "<th{}>{}</th>", class(*align), escape(name));
+    }
+    *h += "</tr></thead>\n<tbody>\n";
+    for row in &g.rows {
+        *h += "<tr>";
+        for (cell, (_, align)) in row.iter().zip(&g.columns) {
+            let _ = write!(h, "<td{}>{}</td>", class(*align), escape(cell));
+        }
+        *h += "</tr>\n";
+    }
+    *h += "</tbody>\n</table></div>\n";
+}
+
 fn runs(h: &mut String, plan: &Plan, finished: &[Finished]) {
     *h += "<section id=\"runs\">\n<h2>Runs</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>trained</th><th class=\"n\">seed</th>\
            <th class=\"n\">steps</th><th class=\"n\">trained in</th><th>folder</th></tr></thead>\n<tbody>\n";
     for (r, f) in plan.runs.iter().zip(finished) {
+        let (took, folder) = match &r.given {
+            Some(g) => ("given".into(), g.path.display().to_string()),
+            None => {
+                let before = if f.reused { " (before)" } else { "" };
+                (format!("{}{before}", report::duration(f.seconds)), format!("runs/{}", r.key))
+            }
+        };
         let _ = writeln!(
             h,
-            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}{}</td><td><code>runs/{}</code></td></tr>",
+            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{took}</td><td><code>{}</code></td></tr>",
+            escape(r.variant.name()),
+            r.seed,
+            f.steps,
+            escape(&folder)
+        );
+    }
+    *h += "</tbody>\n</table></div>\n<p class=\"small\">All settings of a run are in its config.toml.</p>\n";
+    for r in &plan.runs {
+        let Some(g) = &r.given else { continue };
+        let differs = match g.differs.is_empty() {
+            true => "with the settings of the plan".to_string(),
+            false => format!("not trained as the plan would have it: {}", g.differs.join(", ")),
+        };
+        let _ = writeln!(
+            h,
+            "<p class=\"small\">{}, seed {}, was given ({} planned steps), {}.</p>",
             escape(r.variant.name()),
             r.seed,
             r.steps,
-            report::duration(f.seconds),
-            if f.reused { " (before)" } else { "" },
-            escape(&r.key)
+            escape(&differs)
         );
     }
-    *h +=
-        "</tbody>\n</table></div>\n<p class=\"small\">All settings of a run are in its config.toml.</p>\n</section>\n";
+    *h += "</section>\n";
 }
 
 fn surroundings(h: &mut String, about: &About) {

@@ -1,6 +1,8 @@
 //! Where finished runs are measured: a number for each seed, and what they say together.
 
 use std::collections::HashMap;
+use std::path::Path;
+use std::rc::Rc;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -8,6 +10,7 @@ use tweedie::config::{Precision, SampleConfig};
 use tweedie::data::Source;
 use tweedie::run::{self, Loaded, Weights};
 use tweedie::run_dir::RunDir;
+use tweedie::texts::Captions;
 use tweedie::train::evaluate;
 use tweedie_engine::Device;
 
@@ -66,20 +69,24 @@ pub fn deviation(values: &[f64]) -> Option<f64> {
 pub struct Lab<'a> {
     pub plan: &'a Plan,
     finished: &'a [Finished],
-    device: &'a Device,
+    pub device: &'a Device,
+    /// Folder of a CLIP model, if one was given.
+    pub clip: Option<&'a Path>,
     loaded: HashMap<usize, Loaded>,
     /// Experiments share settings: each is measured once.
     measured: HashMap<(usize, String), (f64, usize)>,
+    /// Captions of the test images, likewise.
+    pub(super) written: HashMap<(Variant, usize, usize), Rc<Captions>>,
 }
 
 impl<'a> Lab<'a> {
-    pub fn new(plan: &'a Plan, finished: &'a [Finished], device: &'a Device) -> Lab<'a> {
-        Lab { plan, finished, device, loaded: HashMap::new(), measured: HashMap::new() }
+    pub fn new(plan: &'a Plan, finished: &'a [Finished], device: &'a Device, clip: Option<&'a Path>) -> Lab<'a> {
+        Lab { plan, finished, device, clip, loaded: HashMap::new(), measured: HashMap::new(), written: HashMap::new() }
     }
 
-    /// Sampling as every table has it unless it says otherwise.
-    pub fn sampling(&self) -> SampleConfig {
-        self.plan.base.sample.clone()
+    /// Sampling as every table of classes has it unless it says otherwise.
+    pub fn sampling(&self) -> Result<SampleConfig> {
+        Ok(self.plan.classes()?.base.sample.clone())
     }
 
     fn place(&self, variant: Variant, seed: usize) -> Result<usize> {
@@ -89,12 +96,14 @@ impl<'a> Lab<'a> {
 
     /// The test images of a seed.
     pub fn test(&self, seed: usize) -> Result<&Source> {
-        Ok(self.plan.data[seed].final_split()?.0)
+        Ok(self.plan.classes()?.data[seed].final_split()?.0)
     }
 
     fn model_at(&mut self, place: usize) -> Result<&Loaded> {
         if !self.loaded.contains_key(&place) {
-            let made = run::load(&self.finished[place].checkpoint, Weights::Ema, self.device, Precision::Auto)?;
+            let mut made = run::load(&self.finished[place].checkpoint, Weights::Ema, self.device, Precision::Auto)?;
+            // A run that was given is sampled as the others are.
+            made.config.sample.clone_from(&self.plan.runs[place].config.sample);
             self.loaded.insert(place, made);
         }
         Ok(&self.loaded[&place])

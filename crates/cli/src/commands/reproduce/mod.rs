@@ -2,18 +2,24 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `scale` | what there is to make, at which sizes |
 //! | `plan` | which runs there are, as resolved settings with a key each |
+//! | `given` | runs that were trained elsewhere, used instead |
 //! | `runs` | train what is missing, go on with what was interrupted |
 //! | `lab`, `reading` | measure finished runs; the two readings of a network that predicts noise |
+//! | `caption_lab` | captions and traces of finished runs |
 //! | `experiments/` | one table or figure each: what it needs, what it shows |
 //! | `section`, `html` | what an experiment shows, as data, text and a page |
 
+mod caption_lab;
 mod experiments;
+mod given;
 mod html;
 mod lab;
 mod plan;
 mod reading;
 mod runs;
+mod scale;
 mod section;
 
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -25,10 +31,11 @@ use tweedie::run_dir::Environment;
 use tweedie::{files, interrupt};
 
 use super::train::note;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::{figures, report};
 use lab::Lab;
-use plan::{Plan, Scale, What};
+use plan::Plan;
+use scale::{Scale, What, name_of};
 use section::Section;
 
 #[derive(clap::Args)]
@@ -39,9 +46,12 @@ pub struct Args {
     /// Data and networks of which size
     #[arg(long, value_enum, default_value_t = Scale::Digits, value_name = "SCALE")]
     scale: Scale,
-    /// Data of the scale; digits are inside the program
+    /// Data of the scale; those of digits are inside the program
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
+    /// Data with captions, where a scale has classes and captions and they lie apart
+    #[arg(long, value_name = "PATH")]
+    caption_data: Option<String>,
     /// Train everything with seeds 0 to N−1
     #[arg(long, default_value = "1", value_name = "N")]
     seeds: NonZeroU32,
@@ -51,6 +61,18 @@ pub struct Args {
     /// Change a setting of every run, e.g. --set train.batch=64 (repeatable)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
+    /// The same for runs of classes alone
+    #[arg(long = "class-set", value_name = "KEY=VALUE")]
+    class_sets: Vec<String>,
+    /// The same for runs of captions alone
+    #[arg(long = "caption-set", value_name = "KEY=VALUE")]
+    caption_sets: Vec<String>,
+    /// A run trained elsewhere (its folder or one checkpoint) instead of one to train: tdd-plain=RUN, of seed 1 tdd-plain-s1=RUN
+    #[arg(long = "use", value_name = "NAME=RUN")]
+    given: Vec<String>,
+    /// Folder of a CLIP model saved by transformers, for CLIPScore
+    #[arg(long, value_name = "FOLDER")]
+    clip: Option<PathBuf>,
     /// Folder of runs and report; finished runs in it are used again (default: runs/reproduce-SCALE)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -61,21 +83,21 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let started = Instant::now();
-    let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("runs/reproduce-{}", args.scale.recipe())));
+    let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("runs/reproduce-{}", name_of(args.scale))));
     let plan = Plan::new(args)?;
     let choice = report::open_device(&args.device)?;
-    note(plan.scale.said());
-    let epochs = plan.base.train.epochs;
-    if epochs != plan.recipe_epochs {
-        note(&format!("epochs: {epochs} (the recipe has {})", plan.recipe_epochs));
+    if let Some(folder) = args.clip.as_ref().filter(|f| !f.join("config.json").exists()) {
+        return Err(Failure::input(format!("--clip {}: there is no config.json in it", folder.display()))
+            .hint("name a folder that transformers' save_pretrained wrote"));
     }
+    note(&plan.said());
     interrupt::install()?;
     let finished = runs::complete(&plan, &out.join("runs"), &choice.device)?;
     let trained = started.elapsed().as_secs_f64();
-    let mut lab = Lab::new(&plan, &finished, &choice.device);
+    let mut lab = Lab::new(&plan, &finished, &choice.device, args.clip.as_deref());
     let mut sections = Vec::new();
     for (i, &what) in plan.what.iter().enumerate() {
-        note(&format!("measuring {} of {}: {}", i + 1, plan.what.len(), plan::what_name(what)));
+        note(&format!("measuring {} of {}: {}", i + 1, plan.what.len(), name_of(what)));
         let section = experiments::make(what, &mut lab)?;
         write(&section, &out)?;
         sections.push(section);
@@ -94,17 +116,18 @@ pub fn run(args: &Args) -> Result<()> {
         "command": about.command,
         "environment": about.environment,
         "seconds": about.seconds,
-        "scale": plan.scale.recipe(),
-        "said": plan.scale.said(),
-        "epochs": epochs,
+        "scale": name_of(plan.scale),
+        "said": plan.said(),
         "seeds": plan.seeds(),
         "runs": plan.runs.iter().zip(&finished).map(|(r, f)| json!({
-            "key": r.key, "variant": r.variant.id(), "seed": r.seed, "steps": r.steps, "seconds": f.seconds, "reused": f.reused,
+            "key": r.key, "variant": r.variant.id(), "seed": r.seed, "epochs": r.config.train.epochs, "planned_steps": r.steps,
+            "steps": f.steps, "seconds": f.seconds, "reused": f.reused,
+            "given": r.given.as_ref().map(|g| json!({"run": g.path.display().to_string(), "differs": g.differs})),
         })).collect::<Vec<_>>(),
     });
     files::write_atomic(&out.join("data/report.json"), &serde_json::to_vec_pretty(&summary)?)?;
     let tables: String = sections.iter().map(Section::to_text).collect();
-    report::print(&format!("{}\n{tables}\nreport: {}\n", plan.scale.said(), report_path.display()))?;
+    report::print(&format!("{}\n{tables}\nreport: {}\n", plan.said(), report_path.display()))?;
     note(&format!("took {}", report::duration(about.seconds)));
     Ok(())
 }

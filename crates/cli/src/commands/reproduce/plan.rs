@@ -1,67 +1,17 @@
 //! What is to be trained: the variants of the method at one scale, a run for each of them and each seed.
 
 use tweedie::config::{Config, LossKind, Method};
-use tweedie::data::Dataset;
+use tweedie::data::{Dataset, SequenceSet};
 use tweedie::settings;
 
+use super::super::sequence_args::open_sequences;
 use super::super::train::open_data;
 use super::Args;
 use super::experiments;
+use super::given::Given;
+use super::scale::{Part, Scale, What, name_of};
 use crate::failure::{Failure, Result};
 use crate::recipe;
-
-/// Tables and figures of the paper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum What {
-    /// Table 1: TDD with and without coefficients against MDD
-    Main,
-    /// The ablation table: loss, guidance, coefficients, sampler
-    Ablation,
-    /// Accuracy over sampling steps, both weightings
-    Steps,
-    /// Cross-entropy against regression over iterations
-    Loss,
-    /// TDD and MDD over epochs
-    Curves,
-    /// The output distribution step by step
-    Heatmap,
-    /// All of these
-    All,
-}
-
-/// Data and networks of a size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Scale {
-    /// 8×8 digits inside the program, minutes on a CPU
-    Digits,
-    /// CIFAR-10, one GPU; needs --data
-    Cifar10,
-    /// Ten classes of ImageNet at 96×96, one GPU; needs --data
-    Imagenette,
-}
-
-impl Scale {
-    /// Its recipe, which is also its name.
-    pub fn recipe(self) -> &'static str {
-        match self {
-            Scale::Digits => "digits",
-            Scale::Cifar10 => "cifar10",
-            Scale::Imagenette => "imagenette",
-        }
-    }
-
-    /// What the numbers are about, and what they are not.
-    pub fn said(self) -> &'static str {
-        match self {
-            Scale::Digits => "8×8 digits, not ImageNet: only the direction can be compared with the paper.",
-            Scale::Cifar10 => "CIFAR-10 at 32×32, not ImageNet: only the direction can be compared with the paper.",
-            Scale::Imagenette => {
-                "Ten classes of ImageNet at 96×96, not all thousand at 224×224: only the direction can be compared with \
-                 the paper."
-            }
-        }
-    }
-}
 
 /// A way to train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,9 +26,23 @@ pub enum Variant {
     Noise,
     /// TDD's network, trained to predict the clean vector by squared error.
     X0,
+    /// Captions by TDD, with the coefficients of the recipe.
+    CaptionTdd,
+    /// Captions by the masked twin.
+    CaptionMdd,
 }
 
 impl Variant {
+    pub const ALL: [Variant; 7] = [
+        Variant::Weighted,
+        Variant::Plain,
+        Variant::Masked,
+        Variant::Noise,
+        Variant::X0,
+        Variant::CaptionTdd,
+        Variant::CaptionMdd,
+    ];
+
     /// Readable part of a run's key.
     pub fn id(self) -> &'static str {
         match self {
@@ -87,6 +51,8 @@ impl Variant {
             Variant::Masked => "mdd",
             Variant::Noise => "mse-noise",
             Variant::X0 => "mse-x0",
+            Variant::CaptionTdd => "caption-tdd",
+            Variant::CaptionMdd => "caption-mdd",
         }
     }
 
@@ -98,11 +64,26 @@ impl Variant {
             Variant::Masked => "MDD (linear head)",
             Variant::Noise => "regression of the noise",
             Variant::X0 => "regression of x0",
+            Variant::CaptionTdd => "captions by TDD",
+            Variant::CaptionMdd => "captions by MDD",
+        }
+    }
+
+    pub fn part(self) -> Part {
+        match self {
+            Variant::CaptionTdd | Variant::CaptionMdd => Part::Captions,
+            _ => Part::Classes,
         }
     }
 
     fn apply(self, c: &mut Config) {
-        c.model.method = if self == Variant::Masked { Method::Mdd } else { Method::Tdd };
+        c.model.method = match self {
+            Variant::Masked | Variant::CaptionMdd => Method::Mdd,
+            _ => Method::Tdd,
+        };
+        if self.part() == Part::Captions {
+            return;
+        }
         c.loss.weighted = self == Variant::Weighted;
         c.loss.kind = match self {
             Variant::Noise => LossKind::Noise,
@@ -125,6 +106,19 @@ pub struct Planned {
     pub key: String,
     /// Optimizer steps to the end.
     pub steps: usize,
+    /// A run that is used instead.
+    pub given: Option<Given>,
+}
+
+/// What the runs of one task share.
+pub struct Task<D> {
+    pub recipe: &'static str,
+    /// Settings of all of its runs.
+    pub base: Config,
+    /// Epochs of the recipe.
+    pub recipe_epochs: usize,
+    /// The data as each seed splits them.
+    pub data: Vec<D>,
 }
 
 /// All runs of a command.
@@ -133,24 +127,24 @@ pub struct Plan {
     /// What to make, in the order of the paper.
     pub what: Vec<What>,
     pub runs: Vec<Planned>,
-    /// The data as each seed splits them.
-    pub data: Vec<Dataset>,
-    /// Settings that all runs share.
-    pub base: Config,
-    /// Epochs of the recipe.
-    pub recipe_epochs: usize,
+    seeds: usize,
+    classes: Option<Task<Dataset>>,
+    captions: Option<Task<SequenceSet>>,
 }
 
 /// Guidance where the recipe samples without. The paper does not give its weight.
 const GUIDANCE: f32 = 2.0;
 /// Evaluations in the course of a run: points of a curve.
 const EVALUATIONS: usize = 20;
+/// Training texts that a key looks at.
+const TEXTS: usize = 16;
 
 impl Plan {
     pub fn new(args: &Args) -> Result<Plan> {
-        let (base, recipe_epochs) = base(args)?;
-        let what = match args.what {
-            What::All => experiments::ORDER.to_vec(),
+        args.scale.check(args.what)?;
+        let there = |w: &What| w.part().is_some_and(|p| args.scale.recipe(p).is_some());
+        let what: Vec<What> = match args.what {
+            What::All => experiments::ORDER.into_iter().filter(there).collect(),
             one => vec![one],
         };
         let mut variants: Vec<Variant> = Vec::new();
@@ -159,39 +153,108 @@ impl Plan {
                 variants.push(*v);
             }
         }
-        let mut plan = Plan { scale: args.scale, what, runs: Vec::new(), data: Vec::new(), base, recipe_epochs };
-        for seed in 0..u64::from(args.seeds.get()) {
-            let mut config = plan.base.clone();
-            config.seed = seed;
-            config.sample.seed = seed;
-            let data = open_data(&config)?;
-            for &variant in &variants {
-                let mut config = config.clone();
-                variant.apply(&mut config);
-                let key = format!("{}-s{seed}-{:016x}", variant.id(), fingerprint(&config, &data)?);
-                let steps = data.train()?.len() / config.train.batch * config.train.epochs;
-                plan.runs.push(Planned { variant, seed, config, key, steps });
-            }
-            plan.data.push(data);
+        let seeds = args.seeds.get() as usize;
+        let mut plan = Plan { scale: args.scale, what, runs: Vec::new(), seeds, classes: None, captions: None };
+        let has = |part: Part| variants.iter().any(|v| v.part() == part);
+        if has(Part::Classes) {
+            plan.classes = Some(task(args, Part::Classes, open_data)?);
         }
+        if has(Part::Captions) {
+            plan.captions = Some(task(args, Part::Captions, |c| open_sequences(&c.data, c.seed))?);
+        }
+        for seed in 0..seeds {
+            for &variant in &variants {
+                let (mut config, examples) = match variant.part() {
+                    Part::Classes => (plan.classes()?.base.clone(), plan.classes()?.data[seed].train()?.len()),
+                    Part::Captions => (plan.captions()?.base.clone(), plan.captions()?.data[seed].train()?.len()),
+                };
+                seeded(&mut config, seed);
+                variant.apply(&mut config);
+                let hash = match variant.part() {
+                    Part::Classes => fingerprint(&config, &about_classes(&plan.classes()?.data[seed])?)?,
+                    Part::Captions => fingerprint(&config, &about_captions(&plan.captions()?.data[seed])?)?,
+                };
+                let key = format!("{}-s{seed}-{hash:016x}", variant.id());
+                let steps = examples / config.train.batch * config.train.epochs;
+                plan.runs.push(Planned { variant, seed: seed as u64, config, key, steps, given: None });
+            }
+        }
+        super::given::put(&mut plan, &args.given)?;
         Ok(plan)
     }
 
     /// Number of seeds.
     pub fn seeds(&self) -> usize {
-        self.data.len()
+        self.seeds
+    }
+
+    /// Classification, which an experiment has asked for.
+    pub fn classes(&self) -> Result<&Task<Dataset>> {
+        self.classes.as_ref().ok_or_else(|| Failure::ours("the plan has no classification"))
+    }
+
+    /// Captions, which an experiment has asked for.
+    pub fn captions(&self) -> Result<&Task<SequenceSet>> {
+        self.captions.as_ref().ok_or_else(|| Failure::ours("the plan has no captions"))
+    }
+
+    /// The tasks that it has.
+    pub fn parts(&self) -> Vec<Part> {
+        let has = |p: &Part| match p {
+            Part::Classes => self.classes.is_some(),
+            Part::Captions => self.captions.is_some(),
+        };
+        [Part::Classes, Part::Captions].into_iter().filter(has).collect()
+    }
+
+    /// What the numbers are about.
+    pub fn said(&self) -> String {
+        let all: Vec<&str> = self.parts().into_iter().map(|p| self.scale.said(p)).collect();
+        all.join(" ")
     }
 }
 
+fn seeded(config: &mut Config, seed: usize) {
+    config.seed = seed as u64;
+    config.sample.seed = seed as u64;
+}
+
+/// A task's settings, and its data for every seed.
+fn task<D>(args: &Args, part: Part, open: impl Fn(&Config) -> Result<D>) -> Result<Task<D>> {
+    let recipe = args.scale.recipe(part).ok_or_else(|| Failure::ours("a task without a recipe"))?;
+    let (base, recipe_epochs) = base(args, part, recipe)?;
+    let of = |seed: usize| {
+        let mut config = base.clone();
+        seeded(&mut config, seed);
+        open(&config)
+    };
+    let data = (0..args.seeds.get() as usize).map(of).collect::<Result<_>>()?;
+    Ok(Task { recipe, base, recipe_epochs, data })
+}
+
 /// The recipe with what this command changes for every run.
-fn base(args: &Args) -> Result<(Config, usize)> {
-    let name = args.scale.recipe();
-    let mut flags = Vec::new();
-    flags.extend(args.data.iter().map(|d| ("--data".to_string(), format!("data.path={d:?}"))));
-    let (mut c, _) = recipe::resolve(name, &args.sets, &flags)?;
+fn base(args: &Args, part: Part, recipe: &str) -> Result<(Config, usize)> {
+    let own = match part {
+        Part::Classes => &args.class_sets,
+        Part::Captions => &args.caption_sets,
+    };
+    let sets: Vec<String> = args.sets.iter().chain(own).cloned().collect();
+    let resolve = |path: Option<&String>| {
+        let flags: Vec<_> = path.map(|d| ("--data".to_string(), format!("data.path={d:?}"))).into_iter().collect();
+        recipe::resolve(recipe, &sets, &flags).map(|r| r.0).map_err(|f| one_task(args, recipe, f))
+    };
+    let mut c = match part {
+        Part::Classes => resolve(args.data.as_ref())?,
+        Part::Captions => {
+            let c = resolve(args.caption_data.as_ref())?;
+            // --data is for both where one path can be: what a recipe brings along stays.
+            if c.data.path.is_empty() { resolve(args.data.as_ref())? } else { c }
+        }
+    };
     if c.data.path.is_empty() {
-        return Err(Failure::input(format!("--scale {name} needs data"))
-            .hint(format!("tweedie reproduce {} --scale {name} --data PATH", what_name(args.what))));
+        let (what, scale) = (name_of(args.what), name_of(args.scale));
+        return Err(Failure::input(format!("--scale {scale} needs data"))
+            .hint(format!("tweedie reproduce {what} --scale {scale} --data PATH")));
     }
     let recipe_epochs = c.train.epochs;
     if let Some(n) = args.epochs {
@@ -199,28 +262,45 @@ fn base(args: &Args) -> Result<(Config, usize)> {
         c.train.warmup_epochs *= n.get() as f32 / recipe_epochs as f32;
         c.train.epochs = n.get();
     }
-    c.train.eval_every = c.train.epochs.div_ceil(EVALUATIONS);
-    if c.sample.guidance == 1.0 {
-        c.sample.guidance = GUIDANCE;
+    if part == Part::Classes {
+        c.train.eval_every = c.train.epochs.div_ceil(EVALUATIONS);
+        if c.sample.guidance == 1.0 {
+            c.sample.guidance = GUIDANCE;
+        }
     }
     c.check()?;
     Ok((c, recipe_epochs))
 }
 
-/// As it is typed.
-pub fn what_name(what: What) -> String {
-    use clap::ValueEnum;
-    what.to_possible_value().map_or(String::new(), |v| v.get_name().to_string())
+/// A setting that one task does not take is one for the other alone.
+fn one_task(args: &Args, recipe: &str, failure: Failure) -> Failure {
+    match args.what {
+        What::All if !args.sets.is_empty() => failure
+            .hint(format!("that is of the recipe {recipe}; --class-set and --caption-set change one task's runs")),
+        _ => failure,
+    }
+}
+
+/// What tells data apart, beside settings: sizes of the splits and the names of the classes.
+fn about_classes(data: &Dataset) -> Result<String> {
+    let sizes = [data.train()?.len(), data.val()?.len(), data.final_split()?.0.len()];
+    Ok(format!("{sizes:?}\n{:?}", data.class_names))
+}
+
+/// What tells captions apart: sizes of the splits and the first texts.
+fn about_captions(data: &SequenceSet) -> Result<String> {
+    let sizes = [data.train()?.len(), data.val()?.len(), data.final_split()?.0.len()];
+    let texts: Vec<String> = data.training_texts()?.take(TEXTS).collect();
+    Ok(format!("{sizes:?}\n{texts:?}"))
 }
 
 /// A hash of settings and data, without where the data lie and how many threads read them.
-fn fingerprint(config: &Config, data: &Dataset) -> Result<u64> {
+fn fingerprint(config: &Config, data: &str) -> Result<u64> {
     let mut c = config.clone();
     c.data.path.clear();
+    c.data.image_folder.clear();
     c.data.workers = 0;
-    let settings = settings::to_toml(&c)?;
-    let sizes = [data.train()?.len(), data.val()?.len(), data.final_split()?.0.len()];
-    let text = format!("{settings}\n{sizes:?}\n{:?}", data.class_names);
+    let text = format!("{}\n{data}", settings::to_toml(&c)?);
     // FNV-1a: the standard library's hashes may change with its version, a folder's name must not.
     Ok(text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)))
 }
@@ -236,7 +316,7 @@ mod tests {
         let key = |f: &dyn Fn(&mut Config)| {
             let mut c = config.clone();
             f(&mut c);
-            fingerprint(&c, &data).unwrap()
+            fingerprint(&c, &about_classes(&data).unwrap()).unwrap()
         };
         let same = key(&|_| {});
         assert_eq!(same, key(&|c| c.data.path = "elsewhere".into()));
@@ -245,7 +325,7 @@ mod tests {
         assert_ne!(same, key(&|c| c.seed = 1));
         let mut smaller = data.clone();
         smaller.train = smaller.val.clone();
-        assert_ne!(same, fingerprint(&config, &smaller).unwrap());
+        assert_ne!(same, fingerprint(&config, &about_classes(&smaller).unwrap()).unwrap());
     }
 
     #[test]
@@ -262,5 +342,9 @@ mod tests {
         assert_eq!(of(Variant::Masked), (Method::Mdd, false, CrossEntropy, 2.0));
         assert_eq!(of(Variant::Noise), (Method::Tdd, false, Noise, 1.0));
         assert_eq!(of(Variant::X0), (Method::Tdd, false, X0, 1.0));
+        // Captions keep the coefficients of their recipe.
+        let recipe = Config::default().loss.weighted;
+        assert_eq!(of(Variant::CaptionTdd), (Method::Tdd, recipe, CrossEntropy, 2.0));
+        assert_eq!(of(Variant::CaptionMdd), (Method::Mdd, recipe, CrossEntropy, 2.0));
     }
 }

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tweedie::config::Method;
+use tweedie::config::{Config, Method};
+use tweedie::data::Task;
 use tweedie::run_dir::{Environment, RunDir};
 use tweedie::train::Event;
 use tweedie::{checkpoint, files, interrupt, run, settings};
 use tweedie_engine::Device;
 
-use super::super::train::{new_trainer, note, train_with};
+use super::super::train::{new_trainer, note, open_material, train_with};
 use super::plan::{Plan, Planned};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Progress};
@@ -28,42 +29,52 @@ pub struct Finished {
     pub seconds: f64,
     /// It was there before.
     pub reused: bool,
+    /// Steps behind its checkpoint.
+    pub steps: u64,
 }
 
 /// Train what is missing.
 pub fn complete(plan: &Plan, folder: &Path, device: &Device) -> Result<Vec<Finished>> {
     let count = plan.runs.len();
-    let found = plan.runs.iter().map(|r| finished(r, &folder.join(&r.key))).collect::<Result<Vec<_>>>()?;
+    let found = plan.runs.iter().map(|r| finished(r, folder)).collect::<Result<Vec<_>>>()?;
     let missing = found.iter().filter(|f| f.is_none()).count();
-    note(&format!("plan: {count} runs, {} finished before, {missing} to train", count - missing));
+    let given = plan.runs.iter().filter(|r| r.given.is_some()).count();
+    let told = if given > 0 { format!("{given} given, ") } else { String::new() };
+    note(&format!("plan: {count} runs, {told}{} finished before, {missing} to train", count - missing - given));
     let mut pace = Pace::default();
     let mut done = Vec::new();
-    for (i, (r, there)) in plan.runs.iter().zip(&found).enumerate() {
-        let path = folder.join(&r.key);
-        if let Some((checkpoint, seconds)) = there {
-            done.push(Finished { path, checkpoint: checkpoint.clone(), seconds: *seconds, reused: true });
+    let mut after: f64 = plan.runs.iter().zip(&found).filter(|x| x.1.is_none()).map(|x| work(x.0)).sum();
+    for (i, (r, there)) in plan.runs.iter().zip(found).enumerate() {
+        if let Some(there) = there {
+            done.push(there);
             continue;
         }
-        let after: f64 =
-            plan.runs[i + 1..].iter().zip(&found[i + 1..]).filter(|x| x.1.is_none()).map(|x| work(x.0)).sum();
+        let path = folder.join(&r.key);
+        after -= work(r);
         let title = format!("run {} of {count}: {}, seed {}", i + 1, r.variant.name(), r.seed);
         let started = Instant::now();
         let steps = train_one(r, &path, device, &title, &pace, after)?;
         stop_if_asked(&format!("in run {} of {count}", i + 1))?;
         pace.add(work(r) * steps as f64 / r.steps.max(1) as f64, started.elapsed().as_secs_f64());
-        let (checkpoint, seconds) = finished(r, &path)?
+        let trained = finished(r, folder)?
             .ok_or_else(|| Failure::ours(format!("{} was trained but is not finished", path.display())))?;
-        done.push(Finished { path, checkpoint, seconds, reused: false });
+        done.push(Finished { reused: false, ..trained });
     }
     Ok(done)
 }
 
-/// The last checkpoint and the time it took, if the run has come to its end.
-fn finished(r: &Planned, path: &Path) -> Result<Option<(PathBuf, f64)>> {
-    let Ok(dir) = RunDir::open(path) else { return Ok(None) };
-    let Some(last) = checkpoint::latest(&dir.checkpoints())?.path else { return Ok(None) };
-    let ended = checkpoint::load_state(&last)?.step >= r.steps as u64;
-    Ok(ended.then(|| (last, seconds(path))))
+/// The run that stands for a planned one, if it has come to its end or is one that was given.
+fn finished(r: &Planned, folder: &Path) -> Result<Option<Finished>> {
+    if let Some(g) = &r.given {
+        let (path, checkpoint) = (g.path.clone(), g.checkpoint.clone());
+        return Ok(Some(Finished { seconds: seconds(&path), path, checkpoint, reused: true, steps: g.step }));
+    }
+    let path = folder.join(&r.key);
+    let Ok(dir) = RunDir::open(&path) else { return Ok(None) };
+    let Some(checkpoint) = checkpoint::latest(&dir.checkpoints())?.path else { return Ok(None) };
+    let steps = checkpoint::load_state(&checkpoint)?.step;
+    let ended = steps >= r.steps as u64;
+    Ok(ended.then(|| Finished { seconds: seconds(&path), path, checkpoint, reused: true, steps }))
 }
 
 fn seconds(path: &Path) -> f64 {
@@ -77,13 +88,16 @@ fn train_one(r: &Planned, path: &Path, device: &Device, title: &str, pace: &Pace
     let dir = if resumed { RunDir::resume(path)? } else { RunDir::create(path)? };
     let latest = checkpoint::latest(&dir.checkpoints())?;
     latest.notes.iter().for_each(|n| note(n));
-    let data = super::super::train::open_data(&r.config)?;
-    let mut trainer = new_trainer(&r.config, data.into(), device, latest.path.is_some())?;
+    let material = open_material(&r.config, Some(&dir))?;
+    let mut trainer = new_trainer(&r.config, material, device, latest.path.is_some())?;
     if let Some(from) = &latest.path {
         run::restore(&mut trainer, from)?;
         if trainer.best_step() == trainer.step() {
             checkpoint::link_best(&dir.checkpoints(), from)?;
         }
+    }
+    if let Some(tokenizer) = &trainer.trained.tokenizer {
+        dir.write_tokenizer(&tokenizer.to_json())?;
     }
     dir.write_config(&settings::to_toml(&trainer.config)?)?;
     dir.write_env(&Environment::now(device.to_string(), tweedie_engine::cpu::threads()))?;
@@ -117,9 +131,23 @@ fn train_one(r: &Planned, path: &Path, device: &Device, title: &str, pace: &Pace
     Ok(trainer.step() - first)
 }
 
-/// How long a run takes, in units of its own: the twin has no noisy copies to denoise.
+/// How long a run takes, in units of its own.
 fn work(r: &Planned) -> f64 {
-    r.steps as f64 * if r.config.model.method == Method::Mdd { 0.6 } else { 1.0 }
+    r.steps as f64 * step_work(&r.config)
+}
+
+/// Of one step: images times the rows that pass through the blocks of each network, a block costing its width squared.
+fn step_work(c: &Config) -> f64 {
+    let (e, d) = (&c.model.encoder, &c.model.denoiser);
+    let block = |depth: usize, width: usize| depth as f64 * (width as f64).powi(2);
+    let patches = (e.image / e.patch.max(1)).pow(2) as f64;
+    // The masked twin of a classifier has no denoiser.
+    let rows = match (c.data.task, c.model.method) {
+        (Task::Class, Method::Mdd) => 0.0,
+        (Task::Class, Method::Tdd) => c.train.kfold as f64,
+        _ => (c.train.kfold * c.data.tokens) as f64,
+    };
+    c.train.batch as f64 * (patches * block(e.depth, e.width) + rows * block(d.depth, d.width))
 }
 
 /// Work done and the time it took.

@@ -2,11 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::lab::Summary;
+use super::lab::{Summary, deviation};
 use crate::figures::Drawing;
 use crate::report::{Align, Table};
 
 /// One experiment, ready to be written.
+#[derive(Default)]
 pub struct Section {
     /// Name of the command and of its files.
     pub id: &'static str,
@@ -16,6 +17,7 @@ pub struct Section {
     /// How it was done here.
     pub text: Vec<String>,
     pub results: Vec<Row>,
+    pub grids: Vec<Grid>,
     pub claims: Vec<Claim>,
     pub figures: Vec<Shown>,
     pub data: Vec<Data>,
@@ -30,6 +32,12 @@ pub struct Row {
     /// Top-1 in % on ImageNet, where the paper has it, with the paper's digits.
     pub paper: Option<&'static str>,
     pub ours: Summary,
+}
+
+/// A table of any kind; its numbers are among the section's data.
+pub struct Grid {
+    pub columns: Vec<(String, Align)>,
+    pub rows: Vec<Vec<String>>,
 }
 
 /// A figure with what it shows.
@@ -74,8 +82,14 @@ impl Claim {
         self.paper.map_or("above".into(), |p| format!("{p:+.2}"))
     }
 
+    /// The difference here with its standard error: three decimals where two would hide it.
+    pub fn of_ours(&self) -> String {
+        let digits = if self.error < 0.05 { 3 } else { 2 };
+        format!("{:+.digits$} ± {:.digits$}", self.ours, self.error)
+    }
+
     pub fn verdict(&self) -> &'static str {
-        match (self.ours.abs() < 2.0 * self.error, (self.ours > 0.0) == self.paper.is_none_or(|p| p > 0.0)) {
+        match (self.ours.abs() <= 2.0 * self.error, (self.ours > 0.0) == self.paper.is_none_or(|p| p > 0.0)) {
             (true, _) => "too close to tell",
             (false, true) => "same direction",
             (false, false) => "opposite direction",
@@ -88,6 +102,15 @@ pub fn with_spread(s: &Summary) -> String {
     match s.deviation() {
         Some(d) => format!("{:.2} ± {d:.2}", s.mean()),
         None => format!("{:.2}", s.mean()),
+    }
+}
+
+/// "1.234", "1.234 ± 0.010": a mean over seeds, with three decimals.
+pub fn with_deviation(per_seed: &[f64]) -> String {
+    let mean = per_seed.iter().sum::<f64>() / per_seed.len().max(1) as f64;
+    match deviation(per_seed) {
+        Some(d) => format!("{mean:.3} ± {d:.3}"),
+        None => format!("{mean:.3}"),
     }
 }
 
@@ -156,9 +179,14 @@ impl Section {
             }
             out += &table.render();
         }
+        for g in &self.grids {
+            let columns: Vec<(&str, Align)> = g.columns.iter().map(|(c, a)| (c.as_str(), *a)).collect();
+            let mut table = Table::new(&columns);
+            g.rows.iter().for_each(|r| table.row(r.clone()));
+            out += &table.render();
+        }
         for c in &self.claims {
-            out +=
-                &format!("{}: paper {}, ours {:+.2} ± {:.2}: {}\n", c.what, c.of_paper(), c.ours, c.error, c.verdict());
+            out += &format!("{}: paper {}, ours {}: {}\n", c.what, c.of_paper(), c.of_ours(), c.verdict());
         }
         out
     }
@@ -202,6 +230,8 @@ mod tests {
         assert_eq!(verdict(0.5, 88.0, 90.0), "opposite direction");
         assert_eq!(verdict(-0.5, 88.0, 90.0), "same direction");
         assert_eq!(verdict(0.5, 90.0, 89.5), "too close to tell");
+        // Nothing right on either side has no error at all.
+        assert_eq!(verdict(0.5, 0.0, 0.0), "too close to tell");
     }
 
     #[test]

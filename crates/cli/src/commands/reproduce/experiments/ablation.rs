@@ -17,7 +17,7 @@ const COEFFICIENTS: &str = "coefficients";
 const SAMPLER: &str = "sampler";
 
 pub fn make(lab: &mut Lab) -> Result<Section> {
-    let guided = lab.sampling();
+    let guided = lab.sampling()?;
     let free = SampleConfig { guidance: 1.0, ..guided.clone() };
     let soft = SampleConfig { sampler: Sampler::Softmax, ..guided.clone() };
     let drawn = SampleConfig { sampler: Sampler::Multinomial, ..guided.clone() };
@@ -74,7 +74,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         size: Some((520.0, 300.0)),
         ..BarsSpec::default()
     })?;
-    let chance = 100.0 / lab.plan.data[0].class_names.len().max(1) as f64;
+    let chance = 100.0 / lab.plan.classes()?.data[0].class_names.len().max(1) as f64;
     Ok(Section {
         id: "ablation",
         title: "What each part is good for".into(),
@@ -93,6 +93,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
                 .into(),
         ],
         results,
+        grids: Vec::new(),
         claims,
         figures: vec![Shown {
             name: "ablation".into(),

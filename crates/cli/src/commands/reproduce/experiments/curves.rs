@@ -26,9 +26,9 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         series,
         size: Some((420.0, 270.0)),
     })?;
-    let data = &lab.plan.data[0];
+    let data = &lab.plan.classes()?.data[0];
     let images = data.val()?.len();
-    let limit = match lab.plan.base.train.eval_images {
+    let limit = match lab.plan.classes()?.base.train.eval_images {
         0 => String::new(),
         n => format!(" (at most {n} of them at a time)"),
     };
@@ -44,11 +44,12 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
             format!("Here the highest points are: {}.", peaks.join("; ")),
             format!(
                 "Measured in the course of training with averaged weights, {}, on the validation images{limit}: {images} ({}).",
-                sampling_name(&lab.sampling()),
+                sampling_name(&lab.sampling()?),
                 data.val_origin
             ),
         ],
         results: Vec::new(),
+        grids: Vec::new(),
         claims: Vec::new(),
         figures: vec![Shown {
             name: "curves".into(),

@@ -11,9 +11,9 @@ use super::super::lab::Lab;
 use super::super::plan::Variant::{self, Plain, Weighted};
 use super::super::runs::stop_if_asked;
 use super::super::section::{Data, Section, Shown};
-use super::sampling_name;
+use super::{over_seeds, sampling_name};
 use crate::failure::Result;
-use crate::figures::{Axis, Figure, LinesSpec, Series};
+use crate::figures::{Axis, Figure, LinesSpec};
 
 pub const NEEDS: &[Variant] = &[Weighted, Plain];
 
@@ -37,26 +37,26 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
             caption: format!("{}: one test image from pure noise (top) to the answer (bottom).", variant.name()),
             drawing: looks.heatmap()?,
         });
-        let mut seen: BTreeMap<usize, Certainty> = BTreeMap::new();
-        let mut failed = None;
-        let classes = m.config.model.classes;
-        evaluate(&m.trained, &source, &m.config, &m.config.sample, 0, |p: &Prediction| match p.logits() {
-            Ok(l) => l.chunks_exact(classes).for_each(|l| seen.entry(p.t).or_default().add(&softmax(l))),
-            Err(e) => failed = Some(e),
-        })?;
-        if let Some(e) = failed {
-            return Err(e.into());
+        let mut tops: Vec<Vec<f64>> = Vec::new();
+        for seed in 0..lab.plan.seeds() {
+            let steps = certainty(lab, variant, seed)?;
+            for (i, (t, c)) in steps.iter().enumerate() {
+                rows.push(vec![
+                    json!(variant.id()),
+                    json!(seed),
+                    json!(i + 1),
+                    json!(t),
+                    json!(c.top()),
+                    json!(c.bits()),
+                ]);
+            }
+            tops.push(steps.iter().map(|s| s.1.top()).collect());
         }
-        // From noise to clean, as the sampler goes.
-        let steps: Vec<(usize, &Certainty)> = seen.iter().rev().map(|(t, c)| (*t, c)).collect();
-        for (i, (t, c)) in steps.iter().enumerate() {
-            rows.push(vec![json!(variant.id()), json!(i + 1), json!(t), json!(c.top()), json!(c.bits())]);
+        let line = over_seeds(variant.name(), &tops);
+        if let (Some(first), Some(last)) = (line.y.first(), line.y.last()) {
+            ends.push(format!("{}, from {first:.3} to {last:.3}", variant.name()));
         }
-        if let (Some(first), Some(last)) = (steps.first(), steps.last()) {
-            ends.push(format!("{}, from {:.3} to {:.3}", variant.name(), first.1.top(), last.1.top()));
-        }
-        let x = (1..=steps.len()).map(|i| i as f64).collect();
-        lines.push(Series::new(variant.name(), x, steps.iter().map(|s| s.1.top()).collect()));
+        lines.push(line);
     }
     let drawing = Figure::lines(&LinesSpec {
         title: "Certainty over sampling steps".into(),
@@ -65,14 +65,15 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         series: lines,
         size: Some((420.0, 250.0)),
     })?;
-    let caption = "The likeliest class's probability at every step, mean over all test images.".into();
+    let several = if lab.plan.seeds() > 1 { "; bands: one deviation over seeds" } else { "" };
+    let caption = format!("The likeliest class's probability at every step, mean over all test images{several}.");
     figures.push(Shown { name: "certainty".into(), caption, drawing });
-    let smoothing = lab.plan.base.loss.smoothing;
+    let smoothing = lab.plan.classes()?.base.loss.smoothing;
     let cap = match smoothing > 0.0 {
         true => format!(
             " Label smoothing of {smoothing} asks for {:.3} at most; guidance can go beyond where the condition matters, which at \
              the last steps it hardly does, since the noisy vector shows its class by itself.",
-            1.0 - f64::from(smoothing) * (1.0 - 1.0 / lab.plan.data[0].class_names.len().max(1) as f64)
+            1.0 - f64::from(smoothing) * (1.0 - 1.0 / lab.plan.classes()?.data[0].class_names.len().max(1) as f64)
         ),
         false => String::new(),
     };
@@ -82,13 +83,14 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         of: "figure of the output distribution",
         text: vec![
             format!(
-                "Seed 0, {}. The image is the one among the first test images whose first guess is least certain, chosen by that \
+                "{}. The heatmaps are of seed 0; their image is the one among the first test images whose first guess is least certain, chosen by that \
                  alone.",
-                sampling_name(&lab.sampling())
+                sampling_name(&lab.sampling()?)
             ),
             format!("Mean probability of the likeliest class over all test images: {}.{cap}", ends.join("; ")),
         ],
         results: Vec::new(),
+        grids: Vec::new(),
         claims: Vec::new(),
         figures,
         data: vec![
@@ -99,11 +101,28 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
             },
             Data {
                 name: "certainty".into(),
-                columns: vec!["variant", "step", "timestep", "mean_top_probability", "mean_entropy_bits"],
+                columns: vec!["variant", "seed", "step", "timestep", "mean_top_probability", "mean_entropy_bits"],
                 rows,
             },
         ],
     })
+}
+
+/// How certain a model is at every step, from noise to clean as the sampler goes, over all test images.
+fn certainty(lab: &mut Lab, variant: Variant, seed: usize) -> Result<Vec<(usize, Certainty)>> {
+    stop_if_asked("while measuring")?;
+    let source = lab.test(seed)?.clone();
+    let m = lab.model(variant, seed)?;
+    let (mut seen, mut failed) = (BTreeMap::<usize, Certainty>::new(), None);
+    let classes = m.config.model.classes;
+    evaluate(&m.trained, &source, &m.config, &m.config.sample, 0, |p: &Prediction| match p.logits() {
+        Ok(l) => l.chunks_exact(classes).for_each(|l| seen.entry(p.t).or_default().add(&softmax(l))),
+        Err(e) => failed = Some(e),
+    })?;
+    match failed {
+        Some(e) => Err(e.into()),
+        None => Ok(seen.into_iter().rev().collect()),
+    }
 }
 
 /// Sums over images.

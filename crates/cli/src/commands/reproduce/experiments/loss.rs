@@ -13,8 +13,8 @@ pub const NEEDS: &[Variant] = &[Plain, Noise, X0];
 const POINTS: usize = 40;
 
 pub fn make(lab: &mut Lab) -> Result<Section> {
-    let v = lab.plan.data[0].class_names.len().max(2) as f64;
-    let lambda = lab.plan.base.process.lambda;
+    let v = lab.plan.classes()?.data[0].class_names.len().max(2) as f64;
+    let lambda = lab.plan.classes()?.base.process.lambda;
     // What the best constant costs when classes are equally frequent; losses of different kinds in one unit.
     let constant = |variant: Variant| match variant {
         Noise => 1.0,
@@ -60,6 +60,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
                 .into(),
         ],
         results: Vec::new(),
+        grids: Vec::new(),
         claims: Vec::new(),
         figures: vec![
             Shown {

@@ -12,7 +12,7 @@ use crate::figures::{Axis, BarSeries, BarsSpec, Figure};
 pub const NEEDS: &[Variant] = &[Weighted, Plain, Masked];
 
 pub fn make(lab: &mut Lab) -> Result<Section> {
-    let full = lab.sampling();
+    let full = lab.sampling()?;
     let one = SampleConfig { steps: 1, ..full.clone() };
     let mut results = Vec::new();
     for (variant, paper) in [(Weighted, "82.8"), (Plain, "83.0")] {
@@ -70,6 +70,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
                 .into(),
         ],
         results,
+        grids: Vec::new(),
         claims,
         figures: vec![Shown {
             name: "main".into(),

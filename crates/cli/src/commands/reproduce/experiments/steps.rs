@@ -14,7 +14,7 @@ pub const NEEDS: &[Variant] = &[Weighted, Plain];
 const STEPS: [usize; 6] = [1, 2, 5, 10, 20, 50];
 
 pub fn make(lab: &mut Lab) -> Result<Section> {
-    let guided = lab.sampling();
+    let guided = lab.sampling()?;
     let mut series = Vec::new();
     let mut rows = Vec::new();
     let mut sweeps: Vec<Vec<Summary>> = Vec::new();
@@ -79,6 +79,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
             ),
         ],
         results: Vec::new(),
+        grids: Vec::new(),
         // The text's directions, as differences of which only the sign is known.
         claims: vec![
             Claim::of_sign("20 steps above 1 step, with coefficients", &with[at(20)], &with[0]),

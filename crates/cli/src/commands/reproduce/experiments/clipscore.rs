@@ -1,0 +1,195 @@
+//! CLIPScore of true, shuffled and generated captions; without a CLIP, CIDEr-D in its place.
+
+use std::path::Path;
+
+use serde_json::json;
+use tweedie::metrics::captions::score;
+use tweedie::metrics::clip::{Clip, cosine, derangement};
+
+use super::super::super::train::note;
+use super::super::caption_lab::{Score, mean};
+use super::super::lab::Lab;
+use super::super::plan::Variant::{self, CaptionMdd, CaptionTdd};
+use super::super::runs::stop_if_asked;
+use super::super::section::{Claim, Data, Grid, Section, Shown, with_deviation};
+use super::sampling_name;
+use crate::failure::Result;
+use crate::figures::{Axis, BarSeries, BarsSpec, Figure};
+use crate::report::{Align, Progress};
+
+pub const NEEDS: &[Variant] = &[CaptionTdd, CaptionMdd];
+
+/// Images through CLIP at a time.
+const CHUNK: usize = 256;
+/// Rows of the table and the paper's CLIPScore of each.
+const ROWS: [(&str, &str); 4] = [
+    ("ground truth", "0.30"),
+    ("ground truth, shuffled", "0.16"),
+    ("captions by MDD", "0.18"),
+    ("captions by TDD", "0.25"),
+];
+const TRUE: usize = 0;
+const SHUFFLED: usize = 1;
+const MDD: usize = 2;
+const TDD: usize = 3;
+
+/// For each of [`ROWS`] the values of every image, seed by seed.
+type Values = [Vec<Vec<f64>>; 4];
+
+pub fn make(lab: &mut Lab) -> Result<Section> {
+    let sampling = lab.caption_sampling()?;
+    let (metric, values, mut text) = match lab.clip {
+        Some(folder) => {
+            let said = format!(
+                "Cosine of image and text features of {}, as in the paper. Where an image has several references, their mean. \
+                 Shuffled: the references of another image.",
+                folder.display()
+            );
+            ("CLIPScore (cosine)", by_clip(lab, folder, sampling.steps)?, vec![said])
+        }
+        None => {
+            note("clipscore: no CLIP was given (--clip FOLDER); CIDEr-D stands in");
+            let (values, how) = by_references(lab, sampling.steps)?;
+            let said = "No CLIP was given, so these are not CLIPScores: pass --clip FOLDER with a CLIP model as transformers saves \
+                        it (config.json, model.safetensors, tokenizer files). In its place stands CIDEr-D, which compares \
+                        texts and never looks at an image. The paper’s column is CLIPScore, and only the order of the rows can \
+                        be compared.";
+            ("CIDEr-D", values, vec![said.into(), how])
+        }
+    };
+    text.push(format!("Captions: {}; all {} test images.", sampling_name(&sampling), values[0][0].len()));
+    let scores: Vec<Score> = values.iter().map(|v| Score::of(v)).collect();
+    let paper = |row: usize| ROWS[row].1.parse::<f64>().unwrap_or(f64::NAN);
+    let claim = |what: &str, a: usize, b: usize| {
+        let d = Score::difference(&values[a], &values[b]);
+        // Differences of CLIPScores say nothing about another metric but their sign.
+        let by = lab.clip.map(|_| paper(a) - paper(b));
+        Claim { what: what.into(), paper: by, ours: d.mean(), error: d.uncertainty() }
+    };
+    let claims = vec![
+        claim("TDD above MDD", TDD, MDD),
+        claim("ground truth above TDD", TRUE, TDD),
+        claim("MDD above shuffled captions", MDD, SHUFFLED),
+    ];
+    let low = scores.iter().map(|s| 1.2 * (s.mean() - s.uncertainty())).fold(0.0, f64::min);
+    let high = scores.iter().map(|s| 1.12 * (s.mean() + s.uncertainty())).fold(1e-3, f64::max);
+    let drawing = Figure::bars(&BarsSpec {
+        title: format!("{metric} of true, shuffled and generated captions"),
+        y: Axis::linear(format!("{metric}, test images")).range(low, high),
+        categories: ["true", "shuffled", "MDD", "TDD"].map(String::from).to_vec(),
+        series: vec![BarSeries {
+            name: String::new(),
+            values: scores.iter().map(Score::mean).collect(),
+            errors: Some(scores.iter().map(Score::uncertainty).collect()),
+        }],
+        decimals: Some(2),
+        size: Some((360.0, 240.0)),
+        ..BarsSpec::default()
+    })?;
+    let rows = ROWS.iter().zip(&scores).map(|((name, paper), s)| {
+        vec![name.to_string(), paper.to_string(), with_deviation(&s.per_seed), format!("{:.3}", s.standard_error)]
+    });
+    use Align::{Left, Right};
+    let columns = vec![
+        ("".into(), Left),
+        ("paper, CLIPScore on COCO".into(), Right),
+        (format!("ours, {metric}"), Right),
+        ("standard error".into(), Right),
+    ];
+    let grid = Grid { columns, rows: rows.collect() };
+    let each = |(row, s): (usize, &Score)| -> Vec<_> {
+        let of = |(seed, v): (usize, &f64)| {
+            let images = values[row][seed].len();
+            vec![
+                json!(ROWS[row].0),
+                json!(paper(row)),
+                json!(metric),
+                json!(seed),
+                json!(v),
+                json!(s.standard_error),
+                json!(images),
+            ]
+        };
+        s.per_seed.iter().enumerate().map(of).collect()
+    };
+    let data = Data {
+        name: "clipscore".into(),
+        columns: vec!["captions", "paper_clipscore", "metric", "seed", "value", "standard_error_of_test_set", "images"],
+        rows: scores.iter().enumerate().flat_map(each).collect(),
+    };
+    Ok(Section {
+        id: "clipscore",
+        title: if lab.clip.is_some() {
+            "CLIPScore".into()
+        } else {
+            "CLIPScore (none: CIDEr-D in its place)".to_string()
+        },
+        of: "CLIPScore table",
+        text,
+        grids: vec![grid],
+        claims,
+        figures: vec![Shown {
+            name: "clipscore".into(),
+            caption: "With one standard error (test images and, where there are several, seeds).".into(),
+            drawing,
+        }],
+        data: vec![data],
+        ..Section::default()
+    })
+}
+
+fn by_clip(lab: &mut Lab, folder: &Path, steps: usize) -> Result<Values> {
+    let clip = Clip::load(folder, lab.device)?;
+    let mut values: Values = Default::default();
+    for seed in 0..lab.plan.seeds() {
+        let [tdd, mdd] = lab.both_captions(seed, steps)?;
+        let source = lab.caption_test(CaptionTdd, seed)?;
+        let progress = Progress::new();
+        let mut images = Vec::with_capacity(tdd.indices.len());
+        for part in tdd.indices.chunks(CHUNK) {
+            stop_if_asked("while measuring")?;
+            progress.say("images through CLIP", &format!("{}/{}", images.len(), tdd.indices.len()));
+            let read = part.iter().map(|i| Ok(source.image(*i as usize)?)).collect::<Result<_>>()?;
+            images.extend(clip.image_features(read)?);
+        }
+        let mut flat = clip.text_features(&tdd.references.concat())?.into_iter();
+        let own: Vec<Vec<Vec<f32>>> = tdd.references.iter().map(|r| flat.by_ref().take(r.len()).collect()).collect();
+        let to = |image: &Vec<f32>, texts: &[Vec<f32>]| {
+            mean(&texts.iter().map(|t| f64::from(cosine(image, t))).collect::<Vec<_>>())
+        };
+        let other = derangement(own.len(), 0);
+        values[TRUE].push(images.iter().zip(&own).map(|(i, o)| to(i, o)).collect());
+        values[SHUFFLED].push(images.iter().zip(&other).map(|(i, o)| to(i, &own[*o])).collect());
+        for (row, made) in [(MDD, &mdd), (TDD, &tdd)] {
+            let texts = clip.text_features(&made.texts)?;
+            values[row].push(images.iter().zip(&texts).map(|(i, t)| f64::from(cosine(i, t))).collect());
+        }
+    }
+    Ok(values)
+}
+
+/// CIDEr-D of all rows against the same references; and which these are.
+fn by_references(lab: &mut Lab, steps: usize) -> Result<(Values, String)> {
+    let mut values: Values = Default::default();
+    let mut held_out = false;
+    for seed in 0..lab.plan.seeds() {
+        let [tdd, mdd] = lab.both_captions(seed, steps)?;
+        held_out = tdd.references.iter().all(|r| r.len() > 1);
+        let first: Vec<String> = tdd.references.iter().map(|r| r.first().cloned().unwrap_or_default()).collect();
+        let rest: Vec<Vec<String>> =
+            tdd.references.iter().map(|r| if held_out { r[1..].to_vec() } else { r.clone() }).collect();
+        let shuffled: Vec<String> = derangement(first.len(), 0).into_iter().map(|i| first[i].clone()).collect();
+        for (row, texts) in [(TRUE, &first), (SHUFFLED, &shuffled), (MDD, &mdd.texts), (TDD, &tdd.texts)] {
+            values[row].push(score(&rest, texts)?.per_image.iter().map(|i| i.cider_d).collect());
+        }
+    }
+    let how = match held_out {
+        true => "Ground truth is the first reference of each image; it, that of another image (shuffled) and the models’ captions \
+                 are all scored against the image’s other references."
+            .into(),
+        false => "Images have one reference, so ground truth is scored against itself: it is the most that can be reached. \
+                  Shuffled: the reference of another image."
+            .to_string(),
+    };
+    Ok((values, how))
+}

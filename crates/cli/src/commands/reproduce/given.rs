@@ -1,0 +1,165 @@
+//! Runs that were trained elsewhere, used instead of training: `--use NAME=RUN`.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tweedie::checkpoint;
+use tweedie::config::Config;
+use tweedie::data;
+use tweedie::run_dir::RunDir;
+
+use super::plan::{Plan, Planned, Variant};
+use crate::failure::{Failure, Result};
+
+/// A run that was there already.
+pub struct Given {
+    pub path: PathBuf,
+    /// Its last checkpoint, or the one that was named.
+    pub checkpoint: PathBuf,
+    pub step: u64,
+    /// Settings of training in which it is not what the plan would have trained.
+    pub differs: Vec<String>,
+}
+
+/// Put each of `NAME=RUN` in its place of the plan.
+pub fn put(plan: &mut Plan, given: &[String]) -> Result<()> {
+    for text in given {
+        let (name, path) = text.split_once('=').filter(|(n, p)| !n.is_empty() && !p.is_empty()).ok_or_else(|| {
+            Failure::input(format!("--use {text}: a name, = and a run's folder are needed")).hint(names(plan))
+        })?;
+        let place = plan.runs.iter().position(|r| {
+            let of_seed = format!("{}-s{}", r.variant.id(), r.seed);
+            name == of_seed || (r.seed == 0 && name == r.variant.id())
+        });
+        let Some(place) = place else {
+            return Err(Failure::input(format!("--use {text}: this plan has no run called {name}")).hint(names(plan)));
+        };
+        if plan.runs[place].given.is_some() {
+            return Err(Failure::input(format!("--use names {name} twice")));
+        }
+        let given = open(&plan.runs[place], Path::new(path))?;
+        let classes = match plan.runs[place].variant.part() {
+            super::scale::Part::Classes => Some(&plan.classes()?.data[plan.runs[place].seed as usize].class_names),
+            super::scale::Part::Captions => None,
+        };
+        if classes.is_some_and(|c| checkpoint::load_state(&given.checkpoint).is_ok_and(|s| s.classes != *c)) {
+            return Err(Failure::input(format!("--use {text}: its classes are not those of the data")));
+        }
+        plan.runs[place].given = Some(given);
+    }
+    Ok(())
+}
+
+/// The names that this plan has, for a hint.
+fn names(plan: &Plan) -> String {
+    let here = |v: &&Variant| plan.runs.iter().any(|r| r.variant == **v);
+    let all: Vec<&str> = Variant::ALL.iter().filter(here).map(|v| v.id()).collect();
+    format!("names of this plan: {} (of seed N: NAME-sN)", all.join(", "))
+}
+
+/// A run folder or one checkpoint of it, if it is of the kind that is wanted.
+fn open(wanted: &Planned, path: &Path) -> Result<Given> {
+    let is_checkpoint = path.join("state.json").exists();
+    let run = match is_checkpoint {
+        true => path.parent().and_then(Path::parent).map(Path::to_path_buf).unwrap_or_default(),
+        false => path.to_path_buf(),
+    };
+    let dir = RunDir::open(&run)?;
+    let config = Config::of_run(&dir.config_path().display().to_string(), &dir.read_config()?, &[])?;
+    if let Some(why) = misfit(&wanted.config, &config) {
+        return Err(Failure::input(format!("--use {}={}: {why}", wanted.variant.id(), path.display())));
+    }
+    let checkpoint = match is_checkpoint {
+        true => path.to_path_buf(),
+        false => checkpoint::latest(&dir.checkpoints())?
+            .path
+            .ok_or_else(|| Failure::input(format!("{}: it holds no intact checkpoint", run.display())))?,
+    };
+    let step = checkpoint::load_state(&checkpoint)?.step;
+    let differs = differences(&wanted.config, &config)?;
+    Ok(Given { path: run, checkpoint, step, differs })
+}
+
+/// Why a run cannot stand in for another: it is of another task, method or loss.
+fn misfit(wanted: &Config, have: &Config) -> Option<String> {
+    let task = |c: &Config| match c.data.task {
+        data::Task::Class => "classes",
+        data::Task::Caption => "captions",
+        data::Task::Text => "text",
+    };
+    if task(wanted) != task(have) {
+        return Some(format!("it is about {}, not {}", task(have), task(wanted)));
+    }
+    let say = |name: &str, have: String, want: String| Some(format!("its {name} is {have}, not {want}"));
+    if have.model.method != wanted.model.method {
+        let name = |c: &Config| format!("{:?}", c.model.method).to_uppercase();
+        return say("method", name(have), name(wanted));
+    }
+    if have.loss.kind != wanted.loss.kind {
+        return say("loss.kind", format!("{:?}", have.loss.kind), format!("{:?}", wanted.loss.kind));
+    }
+    let tdd_classes = wanted.data.task == data::Task::Class && wanted.model.method == tweedie::config::Method::Tdd;
+    let cross_entropy = wanted.loss.kind == tweedie::config::LossKind::CrossEntropy;
+    if tdd_classes && cross_entropy && have.loss.weighted != wanted.loss.weighted {
+        return say("loss.weighted", have.loss.weighted.to_string(), wanted.loss.weighted.to_string());
+    }
+    None
+}
+
+/// Settings that differ, as `key = have (plan: want)`. How a model is sampled is the plan's choice, and places do not matter.
+fn differences(wanted: &Config, have: &Config) -> Result<Vec<String>> {
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    flatten("", &serde_json::to_value(wanted)?, &mut a);
+    flatten("", &serde_json::to_value(have)?, &mut b);
+    let ignored = |k: &str| {
+        let places = ["data.path", "data.workers", "data.image_folder", "model.classes", "model.preset"];
+        let course =
+            ["train.eval_every", "train.eval_images", "train.checkpoint_every", "train.keep", "train.log_every"];
+        k.starts_with("sample.") || places.contains(&k) || course.contains(&k)
+    };
+    let differ = a.iter().filter(|(k, _)| !ignored(k)).filter_map(|(k, want)| {
+        let have = b.iter().find(|o| o.0 == *k).map_or("nothing".to_string(), |o| o.1.clone());
+        (have != *want).then(|| format!("{k} = {have} (plan: {want})"))
+    });
+    Ok(differ.collect())
+}
+
+fn flatten(prefix: &str, v: &Value, out: &mut Vec<(String, String)>) {
+    match v {
+        Value::Object(map) => map.iter().for_each(|(k, v)| {
+            let key = if prefix.is_empty() { k.clone() } else { format!("{prefix}.{k}") };
+            flatten(&key, v, out);
+        }),
+        other => out.push((prefix.to_string(), other.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tweedie::config::Method;
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_what_differs_is_told() {
+        let wanted = Config::default();
+        let with = |f: &dyn Fn(&mut Config)| {
+            let mut c = wanted.clone();
+            f(&mut c);
+            c
+        };
+        assert_eq!(misfit(&wanted, &wanted), None);
+        let masked = with(&|c| c.model.method = Method::Mdd);
+        assert_eq!(misfit(&wanted, &masked).unwrap(), "its method is MDD, not TDD");
+        let weighted = with(&|c| c.loss.weighted = !c.loss.weighted);
+        assert!(misfit(&wanted, &weighted).unwrap().starts_with("its loss.weighted"));
+        let captions = with(&|c| c.data.task = data::Task::Caption);
+        assert!(misfit(&wanted, &captions).unwrap().contains("captions, not classes"));
+        let longer = with(&|c| {
+            c.train.epochs += 1;
+            c.sample.steps += 1;
+            c.data.path = "elsewhere".into();
+        });
+        let epochs = wanted.train.epochs;
+        assert_eq!(differences(&wanted, &longer).unwrap(), [format!("train.epochs = {} (plan: {epochs})", epochs + 1)]);
+    }
+}
