@@ -303,11 +303,14 @@ impl Denoiser {
                 if !prefix {
                     x = elementwise::add_per_example(t, &x, &time)?;
                 }
-                let mask = Mask { keys: None, prefix: if prefix { self.cond_tokens } else { 0 } };
-                for b in blocks {
-                    x = b.forward(p, ids, &x, &mask)?;
+                // Of the last block only noisy tokens are read, and they see all.
+                if let Some((last, before)) = blocks.split_last() {
+                    for b in before {
+                        x = b.forward(p, ids, &x, if prefix { self.cond_tokens } else { 0 })?;
+                    }
+                    x = last.forward_part(p, ids, &x, self.cond_tokens..self.cond_tokens + self.tokens)?;
                 }
-                self.noisy_part(p, x)?
+                x
             }
             (Body::Dit(blocks), _) => {
                 // Time and mean condition steer the norms; the tokens themselves attend to each other.
