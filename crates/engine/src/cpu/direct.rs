@@ -7,7 +7,7 @@ use pulp::{Simd, WithSimd};
 /// Rows of a tile: with four vectors of columns they fill the 32 registers of AVX-512.
 pub(super) const TILE_ROWS: usize = 6;
 
-/// `c[m×n] = alpha · a[m×k] · b[k×n] + start`, `b` as stored in rows. Element (i, q) of `a` lies at
+/// `c[m×n] = alpha · a[m×k] · b[k×n] (+ c if acc)`, `b` as stored in rows. Element (i, q) of `a` lies at
 /// `i·a_strides.0 + q·a_strides.1`.
 pub(super) struct Rows<'a> {
     pub dims: (usize, usize, usize),
@@ -16,20 +16,9 @@ pub(super) struct Rows<'a> {
     pub a_strides: (usize, usize),
     pub b: &'a [f32],
     pub b_stride: usize,
-    /// What the sums start with.
-    pub start: Start<'a>,
+    pub acc: bool,
     pub c: &'a mut [f32],
     pub c_stride: usize,
-}
-
-/// What a product is added to.
-#[derive(Clone, Copy)]
-pub(crate) enum Start<'a> {
-    Nothing,
-    /// What stands in the output.
-    Output,
-    /// A row for all rows and, where there is one, a matrix \[m×n\].
-    Terms(&'a [f32], Option<&'a [f32]>),
 }
 
 impl WithSimd for Rows<'_> {
@@ -105,36 +94,11 @@ impl Rows<'_> {
                 }
             }
         }
-        let (n, alpha, start) = (self.dims.1, simd.splat_f32s(self.alpha), self.start);
+        let alpha = simd.splat_f32s(self.alpha);
         for (r, sums) in sums.iter().enumerate() {
             let out = S::as_mut_simd_f32s(&mut self.c[(i + r) * self.c_stride + j..][..width]).0;
-            let vectors = |x: &[f32]| -> [S::f32s; NR] {
-                let x = S::as_simd_f32s(&x[..width]).0;
-                std::array::from_fn(|c| x[c])
-            };
-            match start {
-                Start::Nothing => {
-                    for c in 0..NR {
-                        out[c] = simd.mul_f32s(alpha, sums[c]);
-                    }
-                }
-                Start::Output => {
-                    for c in 0..NR {
-                        out[c] = simd.mul_add_f32s(alpha, sums[c], out[c]);
-                    }
-                }
-                Start::Terms(row, rest) => {
-                    let row = vectors(&row[j..]);
-                    for c in 0..NR {
-                        out[c] = simd.mul_add_f32s(alpha, sums[c], row[c]);
-                    }
-                    if let Some(rest) = rest {
-                        let rest = vectors(&rest[(i + r) * n + j..]);
-                        for c in 0..NR {
-                            out[c] = simd.add_f32s(out[c], rest[c]);
-                        }
-                    }
-                }
+            for (out, sum) in out.iter_mut().zip(sums) {
+                *out = if self.acc { simd.mul_add_f32s(alpha, *sum, *out) } else { simd.mul_f32s(alpha, *sum) };
             }
         }
     }
@@ -150,13 +114,9 @@ impl Rows<'_> {
             sum = simd.mul_add_f32s(a, simd.partial_load_f32s(&self.b[q * self.b_stride + j..][..n - j]), sum);
         }
         let (alpha, out) = (simd.splat_f32s(self.alpha), &mut self.c[i * self.c_stride + j..][..n - j]);
-        let value = match self.start {
-            Start::Nothing => simd.mul_f32s(alpha, sum),
-            Start::Output => simd.mul_add_f32s(alpha, sum, simd.partial_load_f32s(out)),
-            Start::Terms(row, rest) => {
-                let value = simd.mul_add_f32s(alpha, sum, simd.partial_load_f32s(&row[j..n]));
-                rest.map_or(value, |x| simd.add_f32s(value, simd.partial_load_f32s(&x[i * n + j..][..n - j])))
-            }
+        let value = match self.acc {
+            true => simd.mul_add_f32s(alpha, sum, simd.partial_load_f32s(out)),
+            false => simd.mul_f32s(alpha, sum),
         };
         simd.partial_store_f32s(out, value);
     }

@@ -3,7 +3,7 @@
 use pulp::Arch;
 use rayon::prelude::*;
 
-use super::direct::{Rows, Start, TILE_ROWS};
+use super::direct::{Rows, TILE_ROWS};
 use super::par;
 use super::pool::Buf;
 
@@ -66,7 +66,7 @@ pub(crate) fn matmul(
     assert!(b.data.len() >= needed(k, n, &b), "matmul: right operand too short");
     assert!(c.len() >= (m - 1) * c_stride + n, "matmul: output too short");
     if is_direct(m, k) {
-        return direct(dims, alpha, a, b, if acc { Start::Output } else { Start::Nothing }, c, c_stride, serial);
+        return direct(dims, alpha, a, b, acc, c, c_stride, serial);
     }
     let strides = |x: &Mat| match x.op {
         Op::N => (1, x.stride as isize),
@@ -105,28 +105,12 @@ pub(crate) fn matmul(
     }
 }
 
-/// `c[m×n] = a[m×k] · b[k×n] + row (+ rest[m×n])` for a product that [`is_direct`].
-pub(crate) fn affine(
-    dims: (usize, usize, usize),
-    a: &[f32],
-    b: &[f32],
-    row: &[f32],
-    rest: Option<&[f32]>,
-    c: &mut [f32],
-) {
-    let (m, n, k) = dims;
-    assert!(a.len() >= m * k && b.len() >= k * n && c.len() >= m * n, "affine: an operand is too short");
-    if m > 0 && n > 0 {
-        direct(dims, 1.0, self::n(a, k), self::n(b, n), Start::Terms(row, rest), c, n, false);
-    }
-}
-
 fn direct(
     dims: (usize, usize, usize),
     alpha: f32,
     a: Mat,
     b: Mat,
-    start: Start,
+    acc: bool,
     c: &mut [f32],
     c_stride: usize,
     serial: bool,
@@ -145,11 +129,7 @@ fn direct(
     let a_strides = if a.op == Op::N { (a.stride, 1) } else { (1, a.stride) };
     let part = |first: usize, count: usize, c: &mut [f32]| {
         let a = &a.data[first * a_strides.0..];
-        let start = match start {
-            Start::Terms(row, rest) => Start::Terms(row, rest.map(|x| &x[first * n..])),
-            other => other,
-        };
-        Arch::new().dispatch(Rows { dims: (count, n, k), alpha, a, a_strides, b, b_stride, start, c, c_stride });
+        Arch::new().dispatch(Rows { dims: (count, n, k), alpha, a, a_strides, b, b_stride, acc, c, c_stride });
     };
     if serial || m * n * k < SHARED_WORK || par::is_tiny(m * n * k) {
         return part(0, m, c);
@@ -205,25 +185,6 @@ mod tests {
             matmul((m, nn, k), 0.5, ma, mb, acc, &mut c, nn, false);
             for (g, w) in c.iter().zip(&want) {
                 prop_assert!((g - w).abs() < 1e-5 * (k as f32), "{g} {w}");
-            }
-        }
-    }
-
-    #[test]
-    fn an_affine_product_is_the_sum_of_its_terms() {
-        let val = |i: usize| ((i * 7919 % 101) as f32 - 50.0) / 50.0;
-        for (m, nn, k) in [(1, 1, 1), (7, 77, 40), (13, 64, 33), (300, 100, 90)] {
-            let make = |len: usize, at: usize| (0..len).map(|i| val(i + at)).collect::<Vec<f32>>();
-            let (a, b, row, rest) = (make(m * k, 0), make(k * nn, 13), make(nn, 5), make(m * nn, 29));
-            let mut product = vec![0.0; m * nn];
-            matmul((m, nn, k), 1.0, n(&a, k), n(&b, nn), false, &mut product, nn, true);
-            for rest in [None, Some(&rest[..])] {
-                let mut c = vec![f32::NAN; m * nn];
-                affine((m, nn, k), &a, &b, &row, rest, &mut c);
-                for (i, c) in c.iter().enumerate() {
-                    let want = product[i] + row[i % nn] + rest.map_or(0.0, |x| x[i]);
-                    assert!((c - want).abs() < 2e-6 * k as f32, "{m}x{nn}x{k} at {i}: {c} {want}"); // rounding of k sums
-                }
             }
         }
     }

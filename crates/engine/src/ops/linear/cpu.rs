@@ -2,7 +2,7 @@
 
 use super::Affine;
 use crate::cpu::math::{self, Act, simd};
-use crate::cpu::matmul::{affine, is_direct, matmul, n, t};
+use crate::cpu::matmul::{is_direct, matmul, n, t};
 use crate::cpu::par;
 use crate::cpu::pool::Buf;
 use crate::error::Result;
@@ -19,41 +19,34 @@ pub(super) fn forward(
 ) -> (Tensor, Option<Tensor>) {
     let (rows, inner, out) = (x.rows(), layer.inner(), layer.out());
     let mut y = Buf::scratch(rows * out);
+    // The product is added to what stands in y already: the bias, the residual, or both.
     let bias = layer.b.as_ref().map(|b| b.value().f32s());
-    let residual = residual.map(Tensor::f32s);
-    let turned = if is_direct(rows, inner) { layer.w.turned() } else { None };
-    match (turned, bias) {
-        (Some(w), Some(bias)) => affine((rows, out, inner), x.f32s(), w.f32s(), bias, residual, &mut y),
-        _ => {
-            let start = fill(bias, residual, out, &mut y);
-            let w = t(layer.w.value().f32s(), inner);
-            matmul((rows, out, inner), 1.0, n(x.f32s(), inner), w, start, &mut y, out, false);
-        }
+    let start = bias.is_some() || residual.is_some();
+    if start {
+        let residual = residual.map(Tensor::f32s);
+        par::rows(&mut y, out, out, |first, y| {
+            for (r, y) in y.chunks_exact_mut(out).enumerate() {
+                match (bias, residual.map(|x| &x[(first + r) * out..][..out])) {
+                    (Some(b), Some(x)) => simd(
+                        #[inline(always)]
+                        || y.iter_mut().zip(b.iter().zip(x)).for_each(|(y, (b, x))| *y = b + x),
+                    ),
+                    (Some(v), None) | (None, Some(v)) => y.copy_from_slice(v),
+                    (None, None) => {}
+                }
+            }
+        });
     }
+    let turned = if is_direct(rows, inner) { layer.w.turned() } else { None };
+    let w = match turned {
+        Some(w) => n(w.f32s(), out),
+        None => t(layer.w.value().f32s(), inner),
+    };
+    matmul((rows, out, inner), 1.0, n(x.f32s(), inner), w, start, &mut y, out, false);
     let Some(act) = act else { return (Tensor::from_buf(y, shape), None) };
     let mut h = Buf::scratch(rows * out);
     math::act_forward(act, &y, &mut h);
     (Tensor::from_buf(h, shape), Some(Tensor::from_buf(y, shape)))
-}
-
-/// Put into y what a product is then added to: the bias, the residual, or both. False: there is neither.
-fn fill(bias: Option<&[f32]>, residual: Option<&[f32]>, out: usize, y: &mut [f32]) -> bool {
-    if bias.is_none() && residual.is_none() {
-        return false;
-    }
-    par::rows(y, out, out, |first, y| {
-        for (r, y) in y.chunks_exact_mut(out).enumerate() {
-            match (bias, residual.map(|x| &x[(first + r) * out..][..out])) {
-                (Some(b), Some(x)) => simd(
-                    #[inline(always)]
-                    || y.iter_mut().zip(b.iter().zip(x)).for_each(|(y, (b, x))| *y = b + x),
-                ),
-                (Some(v), None) | (None, Some(v)) => y.copy_from_slice(v),
-                (None, None) => {}
-            }
-        }
-    });
-    true
 }
 
 /// dy·act'(pre).
