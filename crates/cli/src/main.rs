@@ -95,9 +95,7 @@ enum Bench {
 }
 
 fn run(cli: Cli) -> Result<()> {
-    if let Some(n) = cli.threads {
-        tweedie_engine::cpu::set_threads(n.get())?;
-    }
+    tweedie_engine::cpu::set_threads(cli.threads.map_or(0, |n| n.get()))?;
     match cli.command {
         Command::Quickstart(args) => quickstart::run(&args),
         Command::Train(args) => train::run(&args),

@@ -1,6 +1,8 @@
 //! Parameters in flat buffers: value, gradient, both moments, average and bf16 shadow are each one array, so that
 //! clipping, AdamW and EMA are one pass and a checkpoint is one write.
 
+use std::sync::{Arc, OnceLock};
+
 use crate::device::Device;
 use crate::error::{Error, Result, ensure};
 use crate::tape::FlatGrads;
@@ -74,7 +76,8 @@ impl ParamsBuilder {
         let grads =
             FlatGrads { data: Tensor::zeros(device, &[end], DType::F32)?, touched: vec![false; self.specs.len()] };
         let low = if low { Some(values.cast(DType::Bf16)?) } else { None };
-        Ok(Params { specs: self.specs, ranges, values, low, grads: Some(grads) })
+        let turned = self.specs.iter().map(|_| Turned::default()).collect();
+        Ok(Params { specs: self.specs, ranges, values, low, turned, grads: Some(grads) })
     }
 }
 
@@ -84,8 +87,13 @@ pub struct Params {
     ranges: Vec<(Group, std::ops::Range<usize>)>,
     pub(crate) values: Tensor,
     pub(crate) low: Option<Tensor>,
+    /// Weights as CPU products of few rows read them best; made when one asks without wanting gradients.
+    turned: Vec<Turned>,
     grads: Option<FlatGrads>,
 }
+
+/// A weight matrix transposed, once it was asked for.
+pub(crate) type Turned = Arc<OnceLock<Tensor>>;
 
 impl Params {
     /// Number of values (without padding).
@@ -150,6 +158,15 @@ impl Params {
         (self.value(id), self.low.as_ref().map(|l| self.part(l, id)))
     }
 
+    pub(crate) fn turned(&self, id: ParamId) -> Turned {
+        self.turned[id.0].clone()
+    }
+
+    /// Forget what was derived from the values: whoever changes them calls this.
+    pub(crate) fn values_changed(&mut self) {
+        self.turned.iter_mut().filter(|t| t.get().is_some()).for_each(|t| *t = Turned::default());
+    }
+
     pub(crate) fn is_frozen(&self, id: ParamId) -> bool {
         self.specs[id.0].group == Group::Frozen
     }
@@ -201,6 +218,7 @@ impl Params {
 
     /// Overwrite a parameter.
     pub fn set(&mut self, id: ParamId, values: &[f32]) -> Result<()> {
+        self.values_changed();
         let Spec { name, shape, start, .. } = &self.specs[id.0];
         let n: usize = shape.iter().product();
         ensure!(values.len() == n, "parameter", "{name} {shape:?} needs {n} values, {} were given", values.len());

@@ -5,9 +5,11 @@
 
 use std::cell::RefCell;
 
+use crate::cpu::matmul::transpose;
+use crate::cpu::pool::Buf;
 use crate::device::Device;
 use crate::error::{Result, ensure};
-use crate::params::{ParamId, Params};
+use crate::params::{ParamId, Params, Turned};
 use crate::tensor::{DType, Tensor};
 
 /// The backward half of an op: everything saved in the forward pass, and how gradients flow.
@@ -24,6 +26,8 @@ pub struct Var {
     value: Tensor,
     /// bf16 copy of a parameter, for products.
     low: Option<Tensor>,
+    /// A parameter transposed, where no gradients are wanted.
+    turned: Option<Turned>,
     /// Where its gradient goes; `None` for constants.
     node: Option<usize>,
 }
@@ -40,6 +44,16 @@ impl Var {
             Some(low) if low.dtype() == dtype => Ok(low.clone()),
             _ => self.value.cast(dtype),
         }
+    }
+
+    /// A weight \[out, in\] on the CPU as \[in, out\], if it is a parameter outside of training: kept until its values change.
+    pub(crate) fn turned(&self) -> Option<&Tensor> {
+        let &[out, inner] = self.shape() else { return None };
+        Some(self.turned.as_ref()?.get_or_init(|| {
+            let mut to = Buf::scratch(out * inner);
+            transpose(self.value.f32s(), inner, out, inner, &mut to);
+            Tensor::from_buf(to, &[inner, out])
+        }))
     }
 
     /// The shape.
@@ -93,27 +107,28 @@ impl Tape {
 
     /// A value without gradient.
     pub fn constant(&self, value: Tensor) -> Var {
-        Var { value, low: None, node: None }
+        Var { value, low: None, turned: None, node: None }
     }
 
     /// An input whose gradient [`Tape::backward`] returns.
     pub fn leaf(&self, value: Tensor) -> Var {
         let node = self.recording.then(|| self.push(Node::Leaf));
-        Var { value, low: None, node }
+        Var { value, low: None, turned: None, node }
     }
 
     /// A parameter. Frozen parameters take part without gradient.
     pub fn param(&self, params: &Params, id: ParamId) -> Var {
         let (value, low) = params.view(id);
         let node = (self.recording && !params.is_frozen(id)).then(|| self.push(Node::Param(id)));
-        Var { value, low, node }
+        let turned = (!self.recording).then(|| params.turned(id));
+        Var { value, low, turned, node }
     }
 
     /// Put an op's output on the tape. `op` is only called, and what it saves only kept, if a gradient is wanted.
     pub fn record<B: Backward + 'static>(&self, value: Tensor, inputs: &[&Var], op: impl FnOnce() -> B) -> Var {
         let wanted = self.recording && inputs.iter().any(|v| v.needs_grad());
         let node = wanted.then(|| self.push(Node::Op(Box::new(op()))));
-        Var { value, low: None, node }
+        Var { value, low: None, turned: None, node }
     }
 
     /// Run `f` keeping only its inputs and its output; the backward pass runs it again for what lies between. Costs a second

@@ -215,6 +215,30 @@ fn guided_pairs_of_the_masked_twin_are_two_passes() {
     assert!(!close(&plain, &null));
 }
 
+/// With a large vocabulary features are guided in place of logits; the head is linear, so only rounding differs.
+#[test]
+fn guided_features_give_guided_logits() {
+    let (b, n, v, d) = (3, 5, 100, 24);
+    for attention in [ConditionAttention::Full, ConditionAttention::Prefix] {
+        let m = model(Method::Tdd, Conditioning::Image, attention, Sizes { vocab: v, tokens: n });
+        let network = Conditioned::new(&m, Some(&images(b)), 1, true).unwrap();
+        let u = cases::random(7, &[b, n, d], 1.0);
+        let pairs = Denoise::logits(&network, &u, 300, true).unwrap().to_vec().unwrap();
+        let guided = network.guided(&u, 300, 3.0).unwrap().expect("100 classes are four times 24").to_vec().unwrap();
+        for (i, pair) in pairs.chunks_exact(2 * n * v).enumerate() {
+            let (c, u) = pair.split_at(n * v);
+            for ((c, u), got) in c.iter().zip(u).zip(&guided[i * n * v..]) {
+                let want = u + 3.0 * (c - u);
+                // Sums of 24 terms, five times as large by the weights 3 and −2.
+                assert!((want - got).abs() < 5e-5 * (1.0 + want.abs()), "{attention:?}, example {i}: {got} {want}");
+            }
+        }
+        let few = model(Method::Tdd, Conditioning::Image, attention, Sizes { vocab: 20, tokens: n });
+        let network = Conditioned::new(&few, Some(&images(b)), 1, true).unwrap();
+        assert!(network.guided(&u, 300, 3.0).unwrap().is_none());
+    }
+}
+
 /// Every sampler of both methods, guided or not.
 fn every(sizes: Sizes, mut f: impl FnMut(&Model, &SampleConfig, &str)) {
     let tdd = tdd(sizes);

@@ -1,15 +1,17 @@
 //! What the CPU kernels share: recycled buffers, work splitting, vector math and matrix products.
 
+mod direct;
 pub(crate) mod math;
 pub(crate) mod matmul;
 pub(crate) mod par;
 pub(crate) mod pool;
 
-/// Set the number of CPU threads for this process. Call it before the first op; later calls are refused.
+/// Set the number of CPU threads for this process (0: one per core). Call it before the first op; later calls are refused. The
+/// calling thread becomes one of them: handing every op over to another thread and waiting for it costs as much as a small op.
 pub fn set_threads(n: usize) -> crate::Result<()> {
-    crate::error::ensure!(n > 0, "set_threads", "the number of threads must be at least 1");
     rayon::ThreadPoolBuilder::new()
         .num_threads(n)
+        .use_current_thread()
         .build_global()
         .map_err(|e| crate::Error::op("set_threads", format!("set it before any work is done: {e}")))
 }

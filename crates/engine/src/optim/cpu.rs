@@ -49,6 +49,7 @@ pub(super) fn step(opt: &mut AdamW, params: &mut Params, lr: f32) -> Result<()> 
     let (scale, c1, c2, keep) = (s[SCALE], s[CORRECTION1], s[CORRECTION2], s[EMA_DECAY]);
     let (b1, b2, eps) = (config.beta1, config.beta2, config.eps);
     let (m, v) = (opt.m.f32s_mut().ok_or_else(busy)?, opt.v.f32s_mut().ok_or_else(busy)?);
+    params.values_changed();
     let w = params.values.f32s_mut().ok_or_else(busy)?;
     for (decay, range) in groups {
         let shrink = 1.0 - lr * decay;

@@ -164,6 +164,7 @@ impl AdamW {
             return Err(Error::op("optimizer", "no average of the weights is kept (ema = 0)"));
         };
         std::mem::swap(ema, &mut params.values);
+        params.values_changed();
         if params.low.is_some() {
             params.low = Some(params.values.cast(DType::Bf16)?);
         }

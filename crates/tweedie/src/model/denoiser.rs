@@ -307,17 +307,17 @@ impl Denoiser {
                 if !prefix {
                     x = add_time(t, &x, time)?;
                 }
-                let mask = Mask { keys: None, prefix: if prefix { self.cond_tokens } else { 0 } };
+                let prefix = if prefix { self.cond_tokens } else { 0 };
                 let (all, last) = match blocks.split_last() {
-                    Some((last, before)) if self.tail_pays() => (before, Some(last)),
+                    Some((last, before)) if self.tail_pays(&y.value().device()) => (before, Some(last)),
                     _ => (&blocks[..], None),
                 };
                 for b in all {
-                    x = b.forward(p, ids, &x, &mask)?;
+                    x = b.forward(p, ids, &x, prefix)?;
                 }
                 match last {
                     // Later tokens see all keys, with a prefix or without.
-                    Some(b) => b.forward_tail(p, ids, &x, self.cond_tokens)?,
+                    Some(b) => b.forward_part(p, ids, &x, self.cond_tokens..self.cond_tokens + self.tokens)?,
                     None => self.noisy_part(p, x)?,
                 }
             }
@@ -342,11 +342,12 @@ impl Denoiser {
         self.norm.forward(p, ids, &x)
     }
 
-    /// Whether the last block should compute the noisy tokens alone, which are all that is read of it. That takes two copies
-    /// more, so there must be enough condition tokens to leave out: in captions there are, beside a class token there are not.
-    fn tail_pays(&self) -> bool {
+    /// Whether the last block should compute the noisy tokens alone, which are all that is read of it. On a GPU
+    /// that takes two launches more, so there must be enough condition tokens to leave out: in captions there are, beside a
+    /// class token there are not.
+    fn tail_pays(&self, device: &Device) -> bool {
         const LEAST: usize = 16;
-        self.cond_tokens >= LEAST && self.cond_tokens >= self.tokens
+        *device == Device::Cpu || (self.cond_tokens >= LEAST && self.cond_tokens >= self.tokens)
     }
 
     /// Condition tokens, where there are any, before the noisy ones, with their positions.

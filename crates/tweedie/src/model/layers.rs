@@ -109,6 +109,15 @@ pub(crate) struct Block {
     index: u32,
 }
 
+/// Which tokens come out of a block.
+#[derive(Clone)]
+enum Wanted {
+    /// All; those before `prefix` see each other alone.
+    All { prefix: usize },
+    /// Only these; they see all.
+    Part(Range<usize>),
+}
+
 /// What a block is, beside its weights.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockShape {
@@ -155,22 +164,41 @@ impl Block {
         at.iter().map(|&i| p.tape.param(p.params, ids[i])).collect()
     }
 
-    pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var, mask: &Mask) -> Result<Var> {
+    pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var, prefix: usize) -> Result<Var> {
+        self.run(p, ids, x, Wanted::All { prefix })
+    }
+
+    /// The block for all tokens `x` \[B, L, d\], of which only `part` comes out: the last block of a network whose other
+    /// tokens nobody reads. They still give keys and values.
+    pub fn forward_part(&self, p: &Pass, ids: &Ids, x: &Var, part: Range<usize>) -> Result<Var> {
+        let all = x.shape().get(1) == Some(&part.len());
+        self.run(p, ids, x, if all { Wanted::All { prefix: 0 } } else { Wanted::Part(part) })
+    }
+
+    fn run(&self, p: &Pass, ids: &Ids, x: &Var, wanted: Wanted) -> Result<Var> {
         let vars = self.vars(p, ids);
         let drop = p.drop.clone().filter(|_| self.drop_path > 0.0);
         if !p.recompute {
-            return Ok(self.apply(p.tape, x, &vars, mask, drop.as_ref())?);
+            return Ok(self.apply(p.tape, x, &vars, &wanted, drop.as_ref())?);
         }
         let inputs: Vec<&Var> = std::iter::once(x).chain(&vars).collect();
-        let (block, keys, prefix) = (self.clone(), mask.keys.cloned(), mask.prefix);
-        Ok(p.tape.recompute(&inputs, move |tape, v| {
-            let mask = Mask { keys: keys.as_ref(), prefix };
-            block.apply(tape, &v[0], &v[1..], &mask, drop.as_ref())
-        })?)
+        let block = self.clone();
+        Ok(p.tape.recompute(&inputs, move |tape, v| block.apply(tape, &v[0], &v[1..], &wanted, drop.as_ref()))?)
     }
 
-    fn apply(&self, t: &Tape, x: &Var, v: &[Var], mask: &Mask, drop: Option<&Drop>) -> tweedie_engine::Result<Var> {
-        let a = attention(t, &project(t, x, v)?, self.heads, mask)?;
+    fn apply(&self, t: &Tape, x: &Var, v: &[Var], wanted: &Wanted, drop: Option<&Drop>) -> tweedie_engine::Result<Var> {
+        let qkv = project(t, x, v)?;
+        let (x, a) = match wanted {
+            Wanted::All { prefix } => {
+                (x.clone(), attention(t, &qkv, self.heads, &Mask { keys: None, prefix: *prefix })?)
+            }
+            Wanted::Part(part) => {
+                let q = thirds(t, &tokens::slice(t, &qkv, part.clone())?, 0..1)?;
+                let a = cross_attention(t, &q, &thirds(t, &qkv, 1..3)?, self.heads, None)?;
+                (tokens::slice(t, x, part.clone())?, a)
+            }
+        };
+        let x = &x;
         let Some(d) = drop else { return self.after_attention(t, x, &a, v) };
         let path = |y: &Var, half: u32| {
             dropout::drop_path(t, y, self.drop_path, &d.noise.later(2 * self.index + half), &d.examples)
@@ -180,26 +208,6 @@ impl Block {
         let h = norm::layer_norm(t, &x, &v[6], &v[7], NORM_EPS)?;
         let m = linear::mlp(t, &h, (&v[8], &v[9]), self.act, (&v[10], &v[11]), None)?;
         elementwise::add(t, &x, &path(&m, 1)?)
-    }
-
-    /// The block for tokens `x` \[B, L, d\] of which only those from `from` on are read later: \[B, L − from, d\]. The others
-    /// give keys and values and go no further. No drop path.
-    pub fn forward_tail(&self, p: &Pass, ids: &Ids, x: &Var, from: usize) -> Result<Var> {
-        let vars = self.vars(p, ids);
-        if !p.recompute {
-            return Ok(self.apply_tail(p.tape, x, &vars, from)?);
-        }
-        let inputs: Vec<&Var> = std::iter::once(x).chain(&vars).collect();
-        let block = self.clone();
-        Ok(p.tape.recompute(&inputs, move |tape, v| block.apply_tail(tape, &v[0], &v[1..], from))?)
-    }
-
-    fn apply_tail(&self, t: &Tape, x: &Var, v: &[Var], from: usize) -> tweedie_engine::Result<Var> {
-        let qkv = project(t, x, v)?;
-        let tail = from..x.shape()[1];
-        let q = thirds(t, &tokens::slice(t, &qkv, tail.clone())?, 0..1)?;
-        let a = cross_attention(t, &q, &thirds(t, &qkv, 1..3)?, self.heads, None)?;
-        self.after_attention(t, &tokens::slice(t, x, tail)?, &a, v)
     }
 
     /// What follows attention, without drop path: its output layer and the MLP, each with its residual.
@@ -302,9 +310,9 @@ mod tests {
         let loss = {
             let p = Pass { tape: &tape, params: &params, dtype: DType::F32, drop: None, recompute };
             let y = match tail {
-                true => block.forward_tail(&p, &ids, &x, from).unwrap(),
+                true => block.forward_part(&p, &ids, &x, from..7).unwrap(),
                 false => {
-                    let y = block.forward(&p, &ids, &x, &Mask { keys: None, prefix }).unwrap();
+                    let y = block.forward(&p, &ids, &x, prefix).unwrap();
                     tokens::slice(&tape, &y, from..7).unwrap()
                 }
             };

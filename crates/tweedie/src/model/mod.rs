@@ -182,10 +182,11 @@ impl Model {
                 "this model is unconditional (model.condition = \"none\"): it takes no images".into(),
             ));
         };
-        let z = encoder.forward(p, &self.ids, images)?;
         let n = self.config.encoder.tokens();
+        let wanted = if self.config.pool == Pool::Cls { 0..1 } else { 0..n };
+        let z = encoder.forward(p, &self.ids, images, wanted)?;
         Ok(match self.config.pool {
-            Pool::Cls => tokens::slice(p.tape, &z, 0..1)?,
+            Pool::Cls => z,
             Pool::Mean => tokens::mean_tokens(p.tape, &z, 1..n)?,
             Pool::All => z,
         })

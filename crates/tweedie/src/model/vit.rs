@@ -1,7 +1,8 @@
 //! The image encoder: a ViT with timm's names.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
-use tweedie_engine::ops::attention::Mask;
 use tweedie_engine::ops::{elementwise, linear, patchify, tokens};
 use tweedie_engine::{Act, Group, Tensor, Var};
 
@@ -115,8 +116,8 @@ impl Vit {
         Vit { config: c.clone(), patch, cls, pos, blocks, norm }
     }
 
-    /// images \[B, C, H, W\] → tokens \[B, 1 + L, width\], class token first.
-    pub fn forward(&self, p: &Pass, ids: &Ids, images: &Tensor) -> Result<Var> {
+    /// images \[B, C, H, W\] → tokens \[B, 1 + L, width\], class token first, or the `wanted` ones of them alone.
+    pub fn forward(&self, p: &Pass, ids: &Ids, images: &Tensor, wanted: Range<usize>) -> Result<Var> {
         let c = &self.config;
         let want = [c.channels, c.image, c.image];
         if images.shape().get(1..) != Some(&want) {
@@ -135,8 +136,11 @@ impl Vit {
         let x = linear::linear(t, &patches, &w, Some(&t.param(p.params, ids[self.patch.b])), None, None)?;
         let x = tokens::concat(t, &[&t.param(p.params, ids[self.cls]), &x])?;
         let mut x = elementwise::add_broadcast(t, &x, &t.param(p.params, ids[self.pos]))?;
-        for b in &self.blocks {
-            x = b.forward(p, ids, &x, &Mask::default())?;
+        if let Some((last, before)) = self.blocks.split_last() {
+            for b in before {
+                x = b.forward(p, ids, &x, 0)?;
+            }
+            x = last.forward_part(p, ids, &x, wanted)?;
         }
         self.norm.forward(p, ids, &x)
     }

@@ -52,6 +52,12 @@ pub trait Denoise {
         Ok(())
     }
 
+    /// Logits \[B, N, V\] already guided with weight `w`, where that is cheaper; `None`: guide the pairs of
+    /// [`Denoise::logits`].
+    fn guided(&self, _u: &Tensor, _t: usize, _w: f32) -> Result<Option<Tensor>> {
+        Ok(None)
+    }
+
     /// Logits \[B, N, V\] for `u` = W·y_t, f32 \[B, N, d\], at time `t`. `guided`: \[2·B, N, V\], each example with its condition
     /// followed by itself without.
     fn logits(&self, u: &Tensor, t: usize, guided: bool) -> Result<Tensor>;

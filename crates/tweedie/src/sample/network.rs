@@ -2,16 +2,21 @@
 
 use std::cell::{OnceCell, RefCell};
 
-use tweedie_engine::ops::tokens;
+use tweedie_engine::ops::blend::{First, blend};
+use tweedie_engine::ops::{elementwise, tokens};
 use tweedie_engine::{Device, Tape, Tensor, Var};
 
 use super::Denoise;
 use super::masked::Fill;
+use super::walk::scalars;
 use crate::error::{Error, Result};
 use crate::model::{Context, Input, Model, Pass};
 
 /// Name of the layer that noisy vectors go through.
 const TOKEN_IN: &str = "denoiser.token_in.weight";
+
+/// A vocabulary this many times as large as a token is wide makes the head worth sparing.
+const MUCH: usize = 4;
 
 /// The layer W of a TDD model, f32 \[d, V\].
 pub(super) fn input_layer(model: &Model) -> Result<Tensor> {
@@ -89,13 +94,20 @@ impl<'a> Conditioned<'a> {
         known.ok_or_else(|| Error::Input(format!("time {t} is not known")))
     }
 
-    fn forward(&self, tape: &Tape, input: &Input, rows: usize, t: usize, guided: bool) -> Result<Tensor> {
+    fn features(&self, tape: &Tape, input: &Input, rows: usize, t: usize, guided: bool) -> Result<Var> {
         let m = self.model;
         let p = Pass::inference(tape, &m.params, m.dtype());
         let context = if guided { self.pairs(tape, rows)? } else { &self.plain };
-        let time = self.time(t)?;
-        let f = m.features_at(&p, input, &time, context)?;
-        Ok(m.logits(&p, &f)?.value().clone())
+        m.features_at(&p, input, &self.time(t)?, context)
+    }
+
+    fn head(&self, tape: &Tape, features: &Var) -> Result<Tensor> {
+        let p = Pass::inference(tape, &self.model.params, self.model.dtype());
+        Ok(self.model.logits(&p, features)?.value().clone())
+    }
+
+    fn forward(&self, tape: &Tape, input: &Input, rows: usize, t: usize, guided: bool) -> Result<Tensor> {
+        self.head(tape, &self.features(tape, input, rows, t, guided)?)
     }
 }
 
@@ -106,6 +118,24 @@ impl Denoise for Conditioned<'_> {
 
     fn expect(&self, times: &[usize]) -> Result<()> {
         self.know(times)
+    }
+
+    /// The head is linear, so features can be guided in place of logits: one product with the vocabulary instead of two. On a
+    /// GPU that would round them to bf16 once more.
+    fn guided(&self, u: &Tensor, t: usize, w: f32) -> Result<Option<Tensor>> {
+        let &[rows, n, d] = u.shape() else { return Ok(None) };
+        let device = self.model.device();
+        if device != Device::Cpu || self.model.sizes().vocab < MUCH * d {
+            return Ok(None);
+        }
+        let tape = Tape::inference();
+        let twice = tokens::repeat(&tape, &tape.constant(u.clone()), 2)?;
+        let f = self.features(&tape, &Input::Projected(&twice), rows, t, true)?;
+        let f = elementwise::reshape(&tape, &f, &[rows, 2, n * d])?;
+        let (with, without) = (tokens::slice(&tape, &f, 0..1)?, tokens::slice(&tape, &f, 1..2)?);
+        let by = scalars(&device, [w as f64, 1.0 - w as f64, 0.0])?;
+        let f = blend(&by, First::Values(with.value()), Some(without.value()), None)?.reshape(&[rows, n, d])?;
+        Ok(Some(self.head(&tape, &tape.constant(f))?))
     }
 
     fn logits(&self, u: &Tensor, t: usize, guided: bool) -> Result<Tensor> {

@@ -101,8 +101,14 @@ pub(super) fn walk(
     };
     for (i, &(t, s)) in steps.iter().enumerate() {
         let w = guidance_at(config, i, steps.len());
-        let guidance = (w != 1.0).then_some(w);
-        let logits = denoiser.logits(&u, t, guidance.is_some())?;
+        let mut guidance = (w != 1.0).then_some(w);
+        let logits = match guidance.map(|w| denoiser.guided(&u, t, w)).transpose()?.flatten() {
+            Some(logits) => {
+                guidance = None;
+                logits
+            }
+            None => denoiser.logits(&u, t, guidance.is_some())?,
+        };
         let last = s == 0;
         if last && !task.choose_last {
             return each(&Seen { t, logits: &logits, guidance, chosen: None });

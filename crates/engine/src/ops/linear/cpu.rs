@@ -2,7 +2,7 @@
 
 use super::Affine;
 use crate::cpu::math::{self, Act, simd};
-use crate::cpu::matmul::{matmul, n, t};
+use crate::cpu::matmul::{is_direct, matmul, n, t};
 use crate::cpu::par;
 use crate::cpu::pool::Buf;
 use crate::error::Result;
@@ -37,8 +37,12 @@ pub(super) fn forward(
             }
         });
     }
-    let w = layer.w.value().f32s();
-    matmul((rows, out, inner), 1.0, n(x.f32s(), inner), t(w, inner), start, &mut y, out, false);
+    let turned = if is_direct(rows, inner) { layer.w.turned() } else { None };
+    let w = match turned {
+        Some(w) => n(w.f32s(), out),
+        None => t(layer.w.value().f32s(), inner),
+    };
+    matmul((rows, out, inner), 1.0, n(x.f32s(), inner), w, start, &mut y, out, false);
     let Some(act) = act else { return (Tensor::from_buf(y, shape), None) };
     let mut h = Buf::scratch(rows * out);
     math::act_forward(act, &y, &mut h);

@@ -314,4 +314,22 @@ mod tests {
         let e = linear(&t, &v(&[2, 4]), &v(&[5, 4]), None, None, Some(&v(&[2, 4]))).unwrap_err().to_string();
         assert!(e.contains("residual [2, 4]"), "{e}");
     }
+
+    /// Outside of training a weight is kept transposed; new values must reach it.
+    #[test]
+    fn a_changed_weight_is_read_anew() {
+        let mut b = crate::ParamsBuilder::default();
+        let w = b.add("w", &[3, 2], crate::Group::Decay, vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+        let mut params = b.build(&Device::Cpu, false).unwrap();
+        let run = |params: &crate::Params| {
+            let t = Tape::inference();
+            let x = t.constant(Tensor::from_f32(&Device::Cpu, &[1, 2], vec![10.0, 1.0]).unwrap());
+            let bias = t.constant(Tensor::from_f32(&Device::Cpu, &[3], vec![0.0, 0.0, 100.0]).unwrap());
+            linear(&t, &x, &t.param(params, w), Some(&bias), None, None).unwrap().value().to_vec().unwrap()
+        };
+        assert_eq!(run(&params), [12.0, 34.0, 156.0]);
+        assert_eq!(run(&params), [12.0, 34.0, 156.0]);
+        params.set(w, &[0.0, 1.0, 0.0, 2.0, 0.0, 3.0]).unwrap();
+        assert_eq!(run(&params), [1.0, 2.0, 103.0]);
+    }
 }
