@@ -13,6 +13,14 @@ pub(crate) enum Init {
     /// Normal, cut at two standard deviations (timm's initialisation of matrices).
     TruncNormal(f32),
     Normal(f32),
+    /// Rows of `width` values, the first `plain` of them normal with the usual 0.02, the others waves: sines and cosines with
+    /// wavelengths from 2π to 10,000·2π, times a factor. A place then differs from its neighbours in the same way everywhere,
+    /// and attention finds "the token before" at once.
+    Waves {
+        width: usize,
+        plain: usize,
+        scale: f32,
+    },
     /// Uniform in ±bound (PyTorch's default for convolutions).
     Uniform(f32),
 }
@@ -78,6 +86,14 @@ fn draw(init: Init, n: usize, seed: u64, which: u32) -> Vec<f32> {
             let within = |i: usize| (0..64).map(|r| normal(i, r)).find(|z| z.abs() <= 2.0).unwrap_or(0.0);
             (0..n).map(|i| std * within(i)).collect()
         }
+        Init::Waves { width, plain, scale } => {
+            let wave = |i: usize| {
+                let (place, column) = (i / width - plain, i % width);
+                let angle = place as f64 / 10_000_f64.powf((column / 2 * 2) as f64 / width as f64);
+                scale * if column % 2 == 0 { angle.sin() } else { angle.cos() } as f32
+            };
+            (0..n).map(|i| if i / width < plain { 0.02 * normal(i, 0) } else { wave(i) }).collect()
+        }
         Init::Uniform(bound) => (0..n).map(|i| bound * (2.0 * rng::uniform_of(words(i / 4, 0)[i % 4]) - 1.0)).collect(),
     }
 }
@@ -96,5 +112,16 @@ mod tests {
         let u = draw(Init::Uniform(0.5), n, 1, 2);
         assert!((std(&u) - 0.5 / 3f64.sqrt()).abs() < 2e-3 && u.iter().all(|x| x.abs() <= 0.5));
         assert_ne!(draw(Init::Normal(1.0), 8, 1, 2), draw(Init::Normal(1.0), 8, 1, 3));
+        // Two plain rows, then places 0, 1, …: all of one length, and neighbours at one angle.
+        let (width, rows) = (16, 12);
+        let w = draw(Init::Waves { width, plain: 2, scale: 3.0 }, rows * width, 1, 2);
+        assert!(w[..2 * width].iter().all(|x| x.abs() < 0.1));
+        let w: Vec<&[f32]> = w[2 * width..].chunks(width).collect();
+        let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+        let next = dot(w[0], w[1]);
+        assert!(next < 0.99 * dot(w[0], w[0]));
+        for p in w.windows(2) {
+            assert!((dot(p[0], p[0]) - 9.0 * 8.0).abs() < 1e-3 && (dot(p[0], p[1]) - next).abs() < 1e-3);
+        }
     }
 }
