@@ -5,6 +5,7 @@ pub mod bench_model;
 pub mod bench_ops;
 pub mod caption;
 pub mod classify;
+pub mod clip_scores;
 pub mod config_show;
 pub mod data_inspect;
 pub mod devices;
