@@ -151,7 +151,7 @@ fn text(args: &Args, loaded: &Loaded, source: &Sequences) -> Result<()> {
         n => Some(samples(args, loaded, sample, n)?),
     };
     let report = TextReport { bound: bound(args, loaded, source, draws)?, samples };
-    if args.json {
+    if args.model.json {
         return report::print_json(&report);
     }
     report::print(&bound_text(&report.bound))?;

@@ -14,6 +14,7 @@ pub mod eval_texts;
 pub mod generate;
 pub mod image_input;
 pub mod looks;
+pub mod model_args;
 pub mod quickstart;
 pub mod quickstart_caption;
 pub mod reproduce;

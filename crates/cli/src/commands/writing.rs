@@ -1,16 +1,24 @@
 //! What `caption` and `generate` share: sampling flags, templates with gaps, ranked candidates.
 
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
 use tweedie::config::SampleConfig;
 use tweedie::data::Layout;
 use tweedie::rank::{Merit, merits};
 use tweedie::run::Loaded;
 use tweedie::sample::{Ending, Generator, Request};
-use tweedie::texts::{end, free_ending};
+use tweedie::texts::{batch_size, end, free_ending};
 use tweedie::tokenize::Tokenizer;
 use tweedie_engine::Tensor;
 
+use super::model_args::ModelArgs;
+use super::trace::{self, Step, Trace};
 use crate::failure::{Failure, Result};
+use crate::figures::Picture;
+
+/// Candidates for each token in a trace, as many as `tweedie trace` shows by itself.
+const TOP: usize = 5;
 
 #[derive(clap::Args)]
 pub struct WritingArgs {
@@ -47,6 +55,9 @@ pub struct WritingArgs {
     /// Rank by the model's own bound on their likelihood (bound) or by how alike each is to the others (consensus)
     #[arg(long, value_name = "NAME")]
     rank: Option<String>,
+    /// Write how the first text came about, step by step, as a page (.html) or as JSON (.json)
+    #[arg(long, value_name = "FILE", value_parser = trace::file)]
+    trace: Option<(PathBuf, trace::Form)>,
     /// Times drawn for each bound
     #[arg(long, default_value_t = 16, value_name = "N")]
     draws: usize,
@@ -146,43 +157,81 @@ impl WritingArgs {
         Ok(Some(template(t.tokenizer()?, t.model.sizes().tokens, text)?))
     }
 
-    /// Texts for one example, the best first if there are several. `images` is of one image, if the model looks at one;
-    /// `sample` is what the generator was made with.
+    /// How many examples to write for at a time. Candidates are a batch by themselves, and so is a text to be traced.
+    pub fn batch(&self, loaded: &Loaded, sample: &SampleConfig, first: bool) -> usize {
+        let alone = sample.candidates > 1 || first && self.trace.is_some();
+        if alone { 1 } else { batch_size(&loaded.trained) }
+    }
+
+    /// Of each example its texts, the best first if there are several. `images` has one for each, if the model looks at
+    /// them; `sample` is what the generator was made with. The steps are those of the best text of the first example, if
+    /// `traced` and a trace is asked for.
     pub fn write(
         &self,
         loaded: &Loaded,
         (generator, sample): (&Generator, &SampleConfig),
         images: Option<&Tensor>,
-        example: u32,
+        examples: &[u32],
         given: Option<&[Option<u32>]>,
-    ) -> Result<Vec<Written>> {
+        traced: bool,
+    ) -> Result<(Vec<Vec<Written>>, Option<Vec<Step>>)> {
         let t = &loaded.trained;
         let (tokenizer, n) = (t.tokenizer()?, t.model.sizes().tokens);
         let lines = loaded.config.data.sequence_config().layout == Layout::Lines || self.length.is_some();
         let (length, min_length) = (self.length, self.min_length);
         let ending = lines.then(|| Ending { length, min_length, ..free_ending(tokenizer) });
-        let (examples, k) = ([example], sample.candidates);
-        let request = Request { given, ending, candidates: k, ..Request::new(images, &examples) };
-        let mut made = generator.generate(&request)?.tokens;
+        let k = sample.candidates;
+        let given = given.map(|row| row.repeat(examples.len()));
+        let trace = (traced && self.trace.is_some()).then_some(TOP.min(t.model.sizes().vocab));
+        let request =
+            Request { given: given.as_deref(), ending, candidates: k, trace, ..Request::new(images, examples) };
+        let generated = generator.generate(&request)?;
+        let mut made = generated.tokens.clone();
         if lines {
             end(&mut made, n, tokenizer);
         }
         let text = |row: &[u32]| if lines { tokenizer.decode(row) } else { tokenizer.decode_packed(row) };
         let mut all: Vec<Written> =
             made.chunks_exact(n).map(|row| Written { text: text(row), nats: None, consensus: None }).collect();
+        let mut order: Vec<usize> = (0..all.len()).collect();
         if k > 1 {
-            let merit = merits(t, images, &examples, &made, k, sample.rank, self.draws)?;
+            let merit = merits(t, images, examples, &made, k, sample.rank, self.draws)?;
             for (i, w) in all.iter_mut().enumerate() {
                 match &merit {
                     Merit::Nats(nats) => w.nats = Some(nats[i]),
                     Merit::Consensus(likeness) => w.consensus = Some(likeness[i]),
                 }
             }
-            let mut order: Vec<usize> = (0..k).collect();
-            order.sort_by(|a, b| merit.of(*b).total_cmp(&merit.of(*a)));
-            all = order.into_iter().map(|i| all[i].clone()).collect();
+            order.chunks_mut(k).for_each(|o| o.sort_by(|a, b| merit.of(*b).total_cmp(&merit.of(*a))));
         }
-        Ok(all)
+        let steps = match (trace, order.first()) {
+            (Some(top), Some(&best)) => Some(trace::steps_of(loaded, &generated, best, top)?),
+            _ => None,
+        };
+        Ok((order.chunks(k).map(|o| o.iter().map(|&i| all[i].clone()).collect()).collect(), steps))
+    }
+
+    /// Write the trace that was asked for, of the text that stands first in `texts`.
+    pub fn write_trace(
+        &self,
+        model: &ModelArgs,
+        loaded: &Loaded,
+        sample: &SampleConfig,
+        input: Option<(&Path, Picture)>,
+        texts: &[Vec<Written>],
+        steps: Option<Vec<Step>>,
+    ) -> Result<()> {
+        let (Some((path, form)), Some(steps), Some(first)) =
+            (&self.trace, steps, texts.first().and_then(|t| t.first()))
+        else {
+            return Ok(());
+        };
+        Trace::new(&model.run, loaded, sample, input, (first.text.clone(), steps)).write(path, *form)
+    }
+
+    /// Whether a trace is asked for.
+    pub fn traces(&self) -> bool {
+        self.trace.is_some()
     }
 }
 

@@ -101,7 +101,7 @@ pub fn run(args: &Args, loaded: &Loaded, source: &Sequences) -> Result<()> {
         0 => None,
         draws => Some(super::bound(args, loaded, source, draws)?),
     };
-    if args.json {
+    if args.model.json {
         let shown: Vec<_> = examples(source, &last, args.text.examples)
             .map(|(place, text, refs)| json!({ "place": place, "caption": text, "references": refs }))
             .collect();
