@@ -259,6 +259,12 @@ fn captions_are_learned_written_and_measured() {
     let names: Vec<&str> = rows.iter().map(|r| r[0].as_str().unwrap()).collect();
     let want = ["ground truth", "ground truth, shuffled", "argmax, 1 steps, guidance 1", "argmax, 3 steps, guidance 1"];
     assert_eq!(names, want);
+    let refs: Value = serde_json::from_slice(&fs::read(dir.join("res/references.json")).unwrap()).unwrap();
+    for (image, note) in refs["images"].as_array().unwrap().iter().zip(refs["annotations"].as_array().unwrap()) {
+        let number: usize = image["file_name"].as_str().unwrap().trim_end_matches(".png").parse().unwrap();
+        assert_eq!(note["image_id"], image["id"]);
+        assert_eq!(note["caption"], format!("a {} square", ["red", "blue"][number % 2]), "{image}");
+    }
     let of = ["score", "res/references.json", "res/captions.json", "--allow-empty", "--json"];
     let scored = json(dir, &[&of[..], &["--clip", clip, "--images", "coco/train2017"]].concat());
     let scored = scored["clip"]["rows"].as_array().unwrap();

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use rayon::prelude::*;
 use serde::Serialize;
 use tweedie::data::Task;
-use tweedie::sample::Generator;
 
 use super::image_input;
 use super::model_args::ModelArgs;
 use super::trace;
 use super::train::note;
-use super::writing::{WritingArgs, Written};
+use super::writing::{Writer, WritingArgs, Written};
 use crate::failure::{Failure, Result};
 use crate::report;
 
@@ -47,15 +46,12 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     let sample = args.writing.sample(&loaded.config.sample, true)?;
-    let given = args.writing.given(&loaded, None)?;
-    let t = &loaded.trained;
-    let generator = Generator::new(&t.model, &t.schedule, t.lambda, &sample)?;
+    let mut writer = Writer::new(&args.writing, &args.model, &loaded, &sample, None)?;
     let (mut answers, mut unreadable) = (Vec::new(), 0);
     let paths = files(&args.images)?;
     let mut rest = &paths[..];
     while !rest.is_empty() {
-        let first = answers.is_empty();
-        let (part, more) = rest.split_at(args.writing.batch(&loaded, &sample, first).min(rest.len()));
+        let (part, more) = rest.split_at(writer.batch().min(rest.len()));
         rest = more;
         let read: Vec<_> = part.par_iter().map(|path| image_input::read(path)).collect();
         let (mut seen, mut images) = (Vec::new(), Vec::new());
@@ -74,16 +70,14 @@ pub fn run(args: &Args) -> Result<()> {
         if seen.is_empty() {
             continue;
         }
-        let input = match first && args.writing.traces() {
+        let input = match writer.will_trace() {
             true => Some((seen[0].as_path(), trace::picture(&loaded, images[0].clone())?)),
             false => None,
         };
-        let images = image_input::tensor(&loaded.config, &t.model.device(), images)?;
+        let images = image_input::tensor(&loaded.config, &loaded.trained.model.device(), images)?;
         // The same noise for every image: a caption does not depend on what else is asked for.
         let ids = vec![0; seen.len()];
-        let (written, steps) =
-            args.writing.write(&loaded, (&generator, &sample), Some(&images), &ids, given.as_deref(), first)?;
-        args.writing.write_trace(&args.model, &loaded, &sample, input, &written, steps)?;
+        let written = writer.write(Some(&images), &ids, input)?;
         for (path, captions) in seen.into_iter().zip(written) {
             if !args.model.json {
                 report::print(&format!("{}: {}\n", path.display(), lines(&captions)))?;

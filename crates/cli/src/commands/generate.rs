@@ -1,11 +1,10 @@
 //! `tweedie generate`: text by a model that is told nothing else.
 
 use tweedie::data::Task;
-use tweedie::sample::Generator;
 
 use super::caption::lines;
 use super::model_args::ModelArgs;
-use super::writing::WritingArgs;
+use super::writing::{Writer, WritingArgs};
 use crate::failure::{Failure, Result};
 use crate::report;
 
@@ -36,19 +35,12 @@ pub fn run(args: &Args) -> Result<()> {
             .hint(format!("tweedie {command} {name} IMAGE")));
     }
     let sample = args.writing.sample(&loaded.config.sample, false)?;
-    let given = args.writing.given(&loaded, args.prompt.as_deref())?;
-    let t = &loaded.trained;
-    let generator = Generator::new(&t.model, &t.schedule, t.lambda, &sample)?;
+    let mut writer = Writer::new(&args.writing, &args.model, &loaded, &sample, args.prompt.as_deref())?;
     let mut all = Vec::new();
-    let mut next = 0;
-    while next < args.number {
-        let first = next == 0;
-        let count = args.writing.batch(&loaded, &sample, first) as u32;
-        let ids: Vec<u32> = (next..args.number.min(next.saturating_add(count))).collect();
-        next += ids.len() as u32;
-        let (written, steps) =
-            args.writing.write(&loaded, (&generator, &sample), None, &ids, given.as_deref(), first)?;
-        args.writing.write_trace(&args.model, &loaded, &sample, None, &written, steps)?;
+    while all.len() < args.number as usize {
+        let next = all.len() as u32;
+        let ids: Vec<u32> = (next..args.number).take(writer.batch()).collect();
+        let written = writer.write(None, &ids, None)?;
         if !args.model.json {
             written.iter().try_for_each(|w| report::print(&format!("{}\n\n", lines(w))))?;
         }

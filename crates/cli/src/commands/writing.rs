@@ -13,7 +13,7 @@ use tweedie::tokenize::Tokenizer;
 use tweedie_engine::Tensor;
 
 use super::model_args::ModelArgs;
-use super::trace::{self, Step, Trace};
+use super::trace::{self, Trace};
 use crate::failure::{Failure, Result};
 use crate::figures::Picture;
 
@@ -146,7 +146,7 @@ impl WritingArgs {
     }
 
     /// Given tokens by `--infill`, or else by `start`.
-    pub fn given(&self, loaded: &Loaded, start: Option<&str>) -> Result<Option<Vec<Option<u32>>>> {
+    fn given(&self, loaded: &Loaded, start: Option<&str>) -> Result<Option<Vec<Option<u32>>>> {
         let text = match (&self.infill, start) {
             (Some(_), Some(_)) => return Err(Failure::input("give --prompt or --infill, not both")),
             (Some(text), None) => text,
@@ -156,36 +156,71 @@ impl WritingArgs {
         let t = &loaded.trained;
         Ok(Some(template(t.tokenizer()?, t.model.sizes().tokens, text)?))
     }
+}
 
-    /// How many examples to write for at a time. Candidates are a batch by themselves, and so is a text to be traced.
-    pub fn batch(&self, loaded: &Loaded, sample: &SampleConfig, first: bool) -> usize {
-        let alone = sample.candidates > 1 || first && self.trace.is_some();
-        if alone { 1 } else { batch_size(&loaded.trained) }
+/// A model, ready to write by the flags.
+pub struct Writer<'a> {
+    args: &'a WritingArgs,
+    run: &'a Path,
+    loaded: &'a Loaded,
+    sample: &'a SampleConfig,
+    generator: Generator<'a>,
+    /// One row of tokens and gaps.
+    given: Option<Vec<Option<u32>>>,
+    /// A trace is asked for and not written yet.
+    untraced: bool,
+}
+
+impl<'a> Writer<'a> {
+    /// `sample` is what [`WritingArgs::sample`] gave; texts begin with `start`.
+    pub fn new(
+        args: &'a WritingArgs,
+        model: &'a ModelArgs,
+        loaded: &'a Loaded,
+        sample: &'a SampleConfig,
+        start: Option<&str>,
+    ) -> Result<Writer<'a>> {
+        let t = &loaded.trained;
+        Ok(Writer {
+            args,
+            run: &model.run,
+            loaded,
+            sample,
+            generator: Generator::new(&t.model, &t.schedule, t.lambda, sample)?,
+            given: args.given(loaded, start)?,
+            untraced: args.trace.is_some(),
+        })
+    }
+
+    /// How many examples to write for next. Candidates are a batch by themselves, and so is a text to be traced.
+    pub fn batch(&self) -> usize {
+        if self.sample.candidates > 1 || self.untraced { 1 } else { batch_size(&self.loaded.trained) }
+    }
+
+    /// Whether the next text will be traced.
+    pub fn will_trace(&self) -> bool {
+        self.untraced
     }
 
     /// Of each example its texts, the best first if there are several. `images` has one for each, if the model looks at
-    /// them; `sample` is what the generator was made with. The steps are those of the best text of the first example, if
-    /// `traced` and a trace is asked for.
+    /// them; `input` is the first of them, for a trace.
     pub fn write(
-        &self,
-        loaded: &Loaded,
-        (generator, sample): (&Generator, &SampleConfig),
+        &mut self,
         images: Option<&Tensor>,
         examples: &[u32],
-        given: Option<&[Option<u32>]>,
-        traced: bool,
-    ) -> Result<(Vec<Vec<Written>>, Option<Vec<Step>>)> {
-        let t = &loaded.trained;
+        input: Option<(&Path, Picture)>,
+    ) -> Result<Vec<Vec<Written>>> {
+        let (args, k) = (self.args, self.sample.candidates);
+        let t = &self.loaded.trained;
         let (tokenizer, n) = (t.tokenizer()?, t.model.sizes().tokens);
-        let lines = loaded.config.data.sequence_config().layout == Layout::Lines || self.length.is_some();
-        let (length, min_length) = (self.length, self.min_length);
+        let lines = self.loaded.config.data.sequence_config().layout == Layout::Lines || args.length.is_some();
+        let (length, min_length) = (args.length, args.min_length);
         let ending = lines.then(|| Ending { length, min_length, ..free_ending(tokenizer) });
-        let k = sample.candidates;
-        let given = given.map(|row| row.repeat(examples.len()));
-        let trace = (traced && self.trace.is_some()).then_some(TOP.min(t.model.sizes().vocab));
+        let given = self.given.as_ref().map(|row| row.repeat(examples.len()));
+        let trace = self.untraced.then_some(TOP.min(t.model.sizes().vocab));
         let request =
             Request { given: given.as_deref(), ending, candidates: k, trace, ..Request::new(images, examples) };
-        let generated = generator.generate(&request)?;
+        let generated = self.generator.generate(&request)?;
         let mut made = generated.tokens.clone();
         if lines {
             end(&mut made, n, tokenizer);
@@ -195,7 +230,7 @@ impl WritingArgs {
             made.chunks_exact(n).map(|row| Written { text: text(row), nats: None, consensus: None }).collect();
         let mut order: Vec<usize> = (0..all.len()).collect();
         if k > 1 {
-            let merit = merits(t, images, examples, &made, k, sample.rank, self.draws)?;
+            let merit = merits(t, images, examples, &made, k, self.sample.rank, args.draws)?;
             for (i, w) in all.iter_mut().enumerate() {
                 match &merit {
                     Merit::Nats(nats) => w.nats = Some(nats[i]),
@@ -204,34 +239,13 @@ impl WritingArgs {
             }
             order.chunks_mut(k).for_each(|o| o.sort_by(|a, b| merit.of(*b).total_cmp(&merit.of(*a))));
         }
-        let steps = match (trace, order.first()) {
-            (Some(top), Some(&best)) => Some(trace::steps_of(loaded, &generated, best, top)?),
-            _ => None,
-        };
-        Ok((order.chunks(k).map(|o| o.iter().map(|&i| all[i].clone()).collect()).collect(), steps))
-    }
-
-    /// Write the trace that was asked for, of the text that stands first in `texts`.
-    pub fn write_trace(
-        &self,
-        model: &ModelArgs,
-        loaded: &Loaded,
-        sample: &SampleConfig,
-        input: Option<(&Path, Picture)>,
-        texts: &[Vec<Written>],
-        steps: Option<Vec<Step>>,
-    ) -> Result<()> {
-        let (Some((path, form)), Some(steps), Some(first)) =
-            (&self.trace, steps, texts.first().and_then(|t| t.first()))
-        else {
-            return Ok(());
-        };
-        Trace::new(&model.run, loaded, sample, input, (first.text.clone(), steps)).write(path, *form)
-    }
-
-    /// Whether a trace is asked for.
-    pub fn traces(&self) -> bool {
-        self.trace.is_some()
+        if let (Some(top), Some((path, form)), Some(&best)) = (trace, &args.trace, order.first()) {
+            let steps = trace::steps_of(self.loaded, &generated, best, top)?;
+            let told = (all[best].text.clone(), steps);
+            Trace::new(self.run, self.loaded, self.sample, input, told).write(path, *form)?;
+            self.untraced = false;
+        }
+        Ok(order.chunks(k).map(|o| o.iter().map(|&i| all[i].clone()).collect()).collect())
     }
 }
 
