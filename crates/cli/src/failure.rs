@@ -102,6 +102,7 @@ impl From<tweedie::Error> for Failure {
         use tweedie::data::DataError;
         match e {
             tweedie::Error::Engine(e) => e.into(),
+            tweedie::Error::Interrupted => Failure::interrupted(),
             tweedie::Error::Data(e @ DataError::Missing { .. }) => {
                 Failure::input(e.to_string()).hint("tweedie data inspect PATH")
             }

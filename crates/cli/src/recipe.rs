@@ -24,6 +24,23 @@ pub const RECIPES: [(&str, &str, &str); 11] = [
     ("imagenet-vit-b16", include_str!("../../../configs/imagenet-vit-b16.toml"), "the paper's run on ImageNet"),
 ];
 
+/// All names, in one line.
+fn names() -> String {
+    RECIPES.map(|r| r.0).join(", ")
+}
+
+/// What `train` takes, for `-h`.
+pub fn help() -> String {
+    format!("Recipe ({}), or a TOML file", names())
+}
+
+/// What `train` takes, for `--help`: a line for each recipe.
+pub fn long_help() -> String {
+    let widest = RECIPES.iter().map(|r| r.0.len()).max().unwrap_or(0);
+    let lines: String = RECIPES.iter().map(|(name, _, what)| format!("\n  {name:<widest$}  {what}")).collect();
+    format!("Recipe, or a TOML file. The recipes are{lines}")
+}
+
 /// A recipe by name or file.
 fn text(recipe: &str) -> Result<(String, String)> {
     if let Some((name, text, _)) = RECIPES.iter().find(|r| r.0 == recipe) {
@@ -31,13 +48,10 @@ fn text(recipe: &str) -> Result<(String, String)> {
     }
     match std::fs::read_to_string(recipe) {
         Ok(text) => Ok((recipe.to_string(), text)),
-        Err(e) => {
-            let names: Vec<&str> = RECIPES.iter().map(|r| r.0).collect();
-            Err(Failure::input(format!("'{recipe}' is neither a recipe nor a readable file"))
-                .cause(e.to_string())
-                .cause(format!("the recipes are {}", names.join(", ")))
-                .hint("tweedie config show digits"))
-        }
+        Err(e) => Err(Failure::input(format!("'{recipe}' is neither a recipe nor a readable file"))
+            .cause(e.to_string())
+            .cause(format!("the recipes are {}", names()))
+            .hint("tweedie config show digits")),
     }
 }
 

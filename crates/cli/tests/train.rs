@@ -244,6 +244,47 @@ fn a_finished_run_is_measured_and_answers() {
     refused(eval(&[]), &["runs/digits-1", "model.safetensors"]);
 }
 
+/// An image that cannot be read is left out, counted and named.
+#[test]
+fn examples_left_out_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    for (class, value) in [("dark", 20), ("light", 200)] {
+        for split in ["train", "val"] {
+            let folder = at.join("data").join(split).join(class);
+            fs::create_dir_all(&folder).unwrap();
+            (0..12).for_each(|i| png(&folder.join(format!("{i}.png")), |j| value + (j % 7) as u8));
+        }
+    }
+    fs::write(at.join("data/train/light/torn.png"), "no image").unwrap();
+    let set = |s: &[&str]| {
+        let mut c = train_digits(
+            at,
+            1,
+            &["--data", "data", "--set", "train.batch=8", "--set", "model.encoder.channels=3", "--out"],
+        );
+        c.args(s);
+        c
+    };
+    let (_, err) = succeeds(set(&["r"]));
+    let torn = Path::new("data/train/light/torn.png").display().to_string();
+    assert!(err.contains("1 examples left out so far:") && err.contains(&torn), "{err}");
+    assert_eq!(err.matches(&torn).count(), 1, "{err}");
+    refused(set(&["f", "--set", "data.corrupt=fail"]), &[&torn]);
+}
+
+#[test]
+fn help_names_every_recipe() {
+    let dir = tempfile::tempdir().unwrap();
+    for flag in ["-h", "--help"] {
+        let (help, _) = succeeds(tweedie(dir.path(), &["train", flag]));
+        for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs")).unwrap() {
+            let name = file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_string();
+            assert!(help.contains(&name), "{name} is not in {help}");
+        }
+    }
+}
+
 #[test]
 fn inspect_counts() {
     let dir = tempfile::tempdir().unwrap();

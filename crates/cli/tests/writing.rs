@@ -161,10 +161,44 @@ fn text_is_learned_written_and_measured() {
     let v = json(dir, &["trace", "tdd", "--json"]);
     assert_eq!((v["steps"].as_array().unwrap().len(), v["steps"][0]["tokens"].as_array().unwrap().len()), (3, 16));
 
+    // Samples are those of `generate`, and the bound stands beside them.
+    let v =
+        json(dir, &["eval", "tdd", "--samples", "40", "--examples", "3", "--out", "made", "--limit", "5", "--json"]);
+    assert!(v["bits_per_char"].as_f64().unwrap() > 0.0 && v["samples"]["steps"] == 3, "{v}");
+    assert_eq!(v["samples"]["diversity"]["captions"], 40);
+    let alone = json(dir, &["generate", "tdd", "-n", "40", "--json"]);
+    let alone: Vec<&Value> = alone.as_array().unwrap().iter().map(|t| &t[0]["text"]).collect();
+    assert_eq!(v["samples"]["examples"].as_array().unwrap().iter().collect::<Vec<_>>(), alone[..3]);
+    let made: Value = serde_json::from_slice(&fs::read(dir.join("made/samples.json")).unwrap()).unwrap();
+    assert_eq!(made.as_array().unwrap().iter().collect::<Vec<_>>(), alone);
+    let out =
+        succeeds(dir, &["eval", "tdd", "--samples", "2", "--examples", "1", "--limit", "5", "--sampler", "softmax"]);
+    assert!(out.contains("bits/char") && out.contains("self-BLEU-4") && out.contains("| softmax"), "{out}");
+
+    // The trace is that of the first text, the best if there are several, and changes nothing.
+    let v = json(dir, &["generate", "tdd", "-n", "40", "--trace", "trace.json", "--json"]);
+    assert_eq!(v.as_array().unwrap().iter().map(|t| &t[0]["text"]).collect::<Vec<_>>(), alone);
+    let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
+    let trace: Value = serde_json::from_str(&read("trace.json")).unwrap();
+    assert_eq!((&trace["result"], trace["steps"].as_array().unwrap().len()), (alone[0], 3));
+    assert_eq!(trace["steps"][2]["tokens"].as_array().unwrap().len(), 16);
+    let v = json(dir, &["generate", "tdd", "--candidates", "3", "--prompt", "the", "--trace", "best.json", "--json"]);
+    let trace: Value = serde_json::from_str(&read("best.json")).unwrap();
+    assert_eq!(trace["result"], v[0][0]["text"]);
+    // The last step of a trace is the text: that of another candidate would have other tokens.
+    let tokens = trace["steps"][2]["tokens"].as_array().unwrap().iter().map(|t| t["text"].as_str().unwrap());
+    let [result, tokens] = [v[0][0]["text"].as_str().unwrap().to_string(), tokens.collect()];
+    let letters = |s: &str| s.chars().filter(char::is_ascii_lowercase).collect::<String>();
+    assert_eq!(letters(&tokens), letters(&result));
+    refused(dir, &["generate", "tdd", "--trace", "trace.txt"], &["trace.txt", ".html"]);
+
     refused(dir, &["generate", "tdd", "--prompt", "THE"], &["vocabulary lacks 'THE'"]);
     refused(dir, &["generate", "tdd", "--prompt", "the cat sat on a mat and saw"], &["28 tokens", "16"]);
     refused(dir, &["generate", "tdd", "--prompt", "a", "--infill", "a_"], &["not both"]);
     refused(dir, &["eval", "tdd", "--steps", "1,5"], &["--steps has no meaning here"]);
+    refused(dir, &["eval", "tdd", "--examples", "2"], &["--examples has no meaning here", "--samples"]);
+    refused(dir, &["eval", "tdd", "--samples", "2", "--clip", "x"], &["--clip has no meaning here"]);
+    refused(dir, &["eval", "tdd", "--samples", "2", "--steps", "1,2"], &["one way"]);
     assert_eq!(json(dir, &["eval", "tdd", "--json", "--limit", "5"])["sequences"], 5);
     refused(dir, &["caption", "tdd", "x.png"], &["without images", "tweedie generate tdd"]);
     refused(dir, &["classify", "tdd", "x.png"], &["writes text"]);
@@ -217,14 +251,104 @@ fn captions_are_learned_written_and_measured() {
     // What it wrote can be scored by itself, with the same result.
     let scored = json(dir, &["score", "res/references.json", "res/captions.json", "--allow-empty", "--json"]);
     assert_eq!(number(&scored, "cider_d"), number(&rows[3], "cider_d"), "{scored}");
+    // And its images found by their names, which CLIP then scores the same. That CLIP is a tiny random one.
+    let clip = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tweedie/tests/fixtures/clip/quick");
+    let clip = clip.to_str().unwrap();
+    let v = json(dir, &["eval", "tdd", "--steps", "1,3", "--clip", clip, "--out", "res", "--json"]);
+    let rows = v["clip"]["rows"].as_array().unwrap();
+    let names: Vec<&str> = rows.iter().map(|r| r[0].as_str().unwrap()).collect();
+    let want = ["ground truth", "ground truth, shuffled", "argmax, 1 steps, guidance 1", "argmax, 3 steps, guidance 1"];
+    assert_eq!(names, want);
+    let refs: Value = serde_json::from_slice(&fs::read(dir.join("res/references.json")).unwrap()).unwrap();
+    for (image, note) in refs["images"].as_array().unwrap().iter().zip(refs["annotations"].as_array().unwrap()) {
+        let number: usize = image["file_name"].as_str().unwrap().trim_end_matches(".png").parse().unwrap();
+        assert_eq!(note["image_id"], image["id"]);
+        assert_eq!(note["caption"], format!("a {} square", ["red", "blue"][number % 2]), "{image}");
+    }
+    let of = ["score", "res/references.json", "res/captions.json", "--allow-empty", "--json"];
+    let scored = json(dir, &[&of[..], &["--clip", clip, "--images", "coco/train2017"]].concat());
+    let scored = scored["clip"]["rows"].as_array().unwrap();
+    assert_eq!([&rows[0][1], &rows[1][1], &rows[3][1]], [&scored[0][1], &scored[1][1], &scored[2][1]]);
+    assert_ne!(rows[0][1]["cosine"], rows[1][1]["cosine"]);
+    assert!(succeeds(dir, &["eval", "tdd", "--clip", clip]).contains(&format!("CLIP: {clip}")));
+    refused(dir, &["eval", "tdd", "--clip", "coco"], &["coco"]);
+    refused(dir, &["eval", "tdd", "--samples", "3"], &["--samples has no meaning here"]);
+
     let v = json(dir, &["eval", "mdd", "--json", "--unmask", "random,confident"]);
     assert_eq!(v["rows"].as_array().unwrap().len(), 2);
     refused(dir, &["generate", "tdd"], &["looks at images", "tweedie caption tdd"]);
     refused(dir, &["caption", "tdd", image, "--infill", "a zebra"], &["lacks 'zebra'"]);
     refused(dir, &["trace", "tdd"], &["name one"]);
     refused(dir, &["eval", "tdd", "--unmask", "random"], &["--unmask has no meaning here"]);
-    // A folder of images, each captioned as by itself.
-    let out = succeeds(dir, &["caption", "tdd", "coco/train2017"]);
-    assert_eq!(out.lines().count(), 32);
-    assert!(out.contains(succeeds(dir, &["caption", "tdd", image]).trim()));
+    // A folder of images, each captioned as by itself; more than fit in a batch, with one in it that cannot be read.
+    fs::write(dir.join("coco/train2017/10bad.png"), "no image").unwrap();
+    let copies = ["coco/train2017", image, image];
+    for model in ["tdd", "mdd"] {
+        let (code, out, err) = run(dir, &[&["caption", model], &copies[..]].concat());
+        assert!(code == 1 && err.contains("10bad.png") && err.contains("1 of 35"), "{err}");
+        assert_eq!(out.lines().count(), 34);
+        for i in 0..8 {
+            let one = succeeds(dir, &["caption", model, &format!("coco/train2017/{i}.png")]);
+            assert!(out.contains(&one), "{one}");
+        }
+        // A trace is of the first image that can be read, and changes nothing.
+        let (_, traced, _) = run(dir, &[&["caption", model, "none.png"], &copies[..], &["--trace", "t.html"]].concat());
+        assert_eq!(traced, out);
+        let page = fs::read_to_string(dir.join("t.html")).unwrap();
+        let result = serde_json::to_string(out.lines().next().unwrap().split_once(": ").map_or("", |l| l.1)).unwrap();
+        assert!(page.contains("data:image/png") && page.contains(&format!("\"result\":{result}")), "{result}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_an_evaluation_between_batches() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    captions(dir);
+    succeeds(dir, &["train", "captions.toml", "--data", "coco", "--out", "r", "--set", "train.epochs=1"]);
+    // So many settings that it would take minutes.
+    let guidance: Vec<String> = (0..2000).map(|i| format!("{}", 1.0 + i as f64 / 1000.0)).collect();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tweedie"))
+        .current_dir(dir)
+        .args(["--threads", "1", "eval", "r", "--device", "cpu", "--steps", "50", "--guidance", &guidance.join(",")])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(|l| l.unwrap());
+    assert!(lines.any(|l| l.contains("sequences (")), "ended before it began");
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let rest: Vec<String> = lines.collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
+    assert!(rest.iter().any(|l| l.starts_with("interrupted while captions were written")), "{rest:?}");
+}
+
+/// Text of two kilobytes: one stream, its end held out, whatever its tokens are.
+#[test]
+fn a_short_text_is_packed_and_its_end_held_out() {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    text(dir);
+    let long = fs::read_to_string(dir.join("text.txt")).unwrap();
+    fs::write(dir.join("short.txt"), &long[..2400]).unwrap();
+    fs::write(dir.join("word.txt"), &long[..100]).unwrap();
+    let train = |file: &str, tokenizer: &str| {
+        let set = ["--set", "train.epochs=2", "--set", "train.batch=8", "--set", tokenizer];
+        let out = tokenizer.rsplit('=').next().unwrap();
+        run(dir, &[&["train", "text.toml", "--data", file, "--out", out], &set[..]].concat())
+    };
+    for tokenizer in ["data.tokenizer=chars", "data.tokenizer=word"] {
+        let (code, _, err) = train("short.txt", tokenizer);
+        assert_eq!(code, 0, "{err}");
+        assert!(err.contains("the end of the training text held out (20 %)"), "{err}");
+        assert!(err.contains(" texts/s ") && !err.contains("images/s"), "{err}");
+    }
+    let v = json(dir, &["eval", "chars", "--json"]);
+    let chars = v["chars"].as_u64().unwrap();
+    assert!((240..=800).contains(&chars), "about a fifth of 2400, not {chars}");
+    let (code, _, err) = train("word.txt", "data.tokenizer=bpe:300");
+    assert!(code == 1 && err.contains("validation"), "{err}");
 }

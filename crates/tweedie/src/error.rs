@@ -31,6 +31,9 @@ pub enum Error {
         /// Optimizer step at which the run stopped.
         step: usize,
     },
+    /// Stopped because the caller was asked to, as by Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
     /// From the engine.
     #[error(transparent)]
     Engine(#[from] tweedie_engine::Error),

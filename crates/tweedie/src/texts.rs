@@ -7,8 +7,8 @@ use tweedie_engine::{Device, Tensor};
 use crate::augment::Transform;
 use crate::bound::{self, Bounds, Known, MddBound, TddBound};
 use crate::config::{Config, SampleConfig};
-use crate::data::{Batch, Loader, LoaderConfig, Sequences, Skipped};
-use crate::error::Result;
+use crate::data::{Batch, Layout, Loader, LoaderConfig, Sequences, Skipped};
+use crate::error::{Error, Result};
 use crate::metrics::captions::{CaptionScores, score};
 use crate::rank::merits;
 use crate::sample::{Ending, Generator, Request};
@@ -47,8 +47,15 @@ impl Captions {
     }
 }
 
+/// Asked before each batch: true ends the work with [`Error::Interrupted`].
+pub type Stop<'a> = &'a dyn Fn() -> bool;
+
+fn go_on(stop: Stop) -> Result<()> {
+    if stop() { Err(Error::Interrupted) } else { Ok(()) }
+}
+
 /// How many sequences are worked on at a time.
-fn batch_size(t: &Trained) -> usize {
+pub fn batch_size(t: &Trained) -> usize {
     if t.model.device() == Device::Cpu { 32 } else { 256 }
 }
 
@@ -98,11 +105,24 @@ pub fn captions(
     sample: &SampleConfig,
     limit: usize,
 ) -> Result<Captions> {
+    captions_until(t, source, config, sample, limit, &|| false)
+}
+
+/// As [`captions`], unless `stop` says so.
+pub fn captions_until(
+    t: &Trained,
+    source: &Sequences,
+    config: &Config,
+    sample: &SampleConfig,
+    limit: usize,
+    stop: Stop,
+) -> Result<Captions> {
     let tokenizer = t.tokenizer()?;
     let generator = Generator::new(&t.model, &t.schedule, t.lambda, sample)?;
     let (n, mut all) = (t.model.sizes().tokens, Captions::default());
     let mut loader = loader(t, source, config, batch_size(t))?;
     for batch in loader.by_ref() {
+        go_on(stop)?;
         let mut batch = batch?;
         let wanted = wanted(limit, all.texts.len(), batch.indices.len());
         shorten(&mut batch, wanted, n);
@@ -137,13 +157,45 @@ pub fn captions(
     Ok(all)
 }
 
+/// Texts of a model that is told nothing, from the noise of ids 0 to `count`, unless `stop` says so.
+pub fn samples(t: &Trained, config: &Config, sample: &SampleConfig, count: u32, stop: Stop) -> Result<Vec<String>> {
+    let tokenizer = t.tokenizer()?;
+    let generator = Generator::new(&t.model, &t.schedule, t.lambda, sample)?;
+    let (n, lines) = (t.model.sizes().tokens, config.data.sequence_config().layout == Layout::Lines);
+    let ids: Vec<u32> = (0..count).collect();
+    let mut all = Vec::new();
+    for part in ids.chunks(batch_size(t)) {
+        go_on(stop)?;
+        let ending = lines.then(|| free_ending(tokenizer));
+        let made = generator.generate(&Request { ending, ..Request::new(None, part) })?.tokens;
+        all.extend(made.chunks_exact(n).map(|row| match lines {
+            true => tokenizer.decode(row),
+            false => tokenizer.decode_packed(row),
+        }));
+    }
+    Ok(all)
+}
+
 /// Bounds on −ln p of every sequence of `source` (at most `limit`, 0: all), each from `draws` times. What follows the end of
 /// a text does not count. Also the number of characters of those sequences, for bits per character.
 pub fn bound(t: &Trained, source: &Sequences, config: &Config, draws: usize, limit: usize) -> Result<(Bounds, u64)> {
+    bound_until(t, source, config, draws, limit, &|| false)
+}
+
+/// As [`bound`], unless `stop` says so.
+pub fn bound_until(
+    t: &Trained,
+    source: &Sequences,
+    config: &Config,
+    draws: usize,
+    limit: usize,
+    stop: Stop,
+) -> Result<(Bounds, u64)> {
     let tokenizer = t.tokenizer()?;
     let (n, device) = (t.model.sizes().tokens, t.model.device());
     let (mut all, mut chars) = (Bounds::default(), 0);
     for batch in loader(t, source, config, batch_size(t))? {
+        go_on(stop)?;
         let mut batch = batch?;
         let wanted = wanted(limit, all.nats.len(), batch.indices.len());
         shorten(&mut batch, wanted, n);

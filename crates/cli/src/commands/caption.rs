@@ -2,36 +2,27 @@
 
 use std::path::PathBuf;
 
+use rayon::prelude::*;
 use serde::Serialize;
-use tweedie::config::Precision;
 use tweedie::data::Task;
-use tweedie::run::{self, Weights};
-use tweedie::sample::Generator;
 
 use super::image_input;
+use super::model_args::ModelArgs;
+use super::trace;
 use super::train::note;
-use super::writing::{WritingArgs, Written};
+use super::writing::{Writer, WritingArgs, Written};
 use crate::failure::{Failure, Result};
 use crate::report;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Run folder, or one checkpoint in it
-    run: PathBuf,
+    #[command(flatten)]
+    model: ModelArgs,
     /// Images (JPEG, PNG, WebP), or folders of them
     #[arg(required = true, value_name = "IMG")]
     images: Vec<PathBuf>,
     #[command(flatten)]
     writing: WritingArgs,
-    /// The weights as trained, not their average
-    #[arg(long)]
-    raw: bool,
-    /// auto, cpu, cuda or cuda:N
-    #[arg(long, default_value = "auto", value_name = "D")]
-    device: String,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Serialize)]
@@ -41,11 +32,8 @@ struct Answer {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let choice = report::open_device(&args.device)?;
-    let weights = if args.raw { Weights::Raw } else { Weights::Ema };
-    let loaded = run::load(&args.run, weights, &choice.device, Precision::Auto)?;
-    loaded.notes.iter().for_each(|n| note(n));
-    let name = args.run.display();
+    let loaded = args.model.load()?;
+    let name = args.model.run.display();
     match loaded.config.data.task {
         Task::Caption => {}
         Task::Class => {
@@ -58,29 +46,46 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     let sample = args.writing.sample(&loaded.config.sample, true)?;
-    let given = args.writing.given(&loaded, None)?;
-    let t = &loaded.trained;
-    let generator = Generator::new(&t.model, &t.schedule, t.lambda, &sample)?;
+    let mut writer = Writer::new(&args.writing, &args.model, &loaded, &sample, None)?;
     let (mut answers, mut unreadable) = (Vec::new(), 0);
     let paths = files(&args.images)?;
-    for path in &paths {
-        let image = match image_input::read(path) {
-            Ok(image) => image,
-            Err(why) => {
-                note(&format!("{why}; skipped"));
-                unreadable += 1;
-                continue;
+    let mut rest = &paths[..];
+    while !rest.is_empty() {
+        let (part, more) = rest.split_at(writer.batch().min(rest.len()));
+        rest = more;
+        let read: Vec<_> = part.par_iter().map(|path| image_input::read(path)).collect();
+        let (mut seen, mut images) = (Vec::new(), Vec::new());
+        for (path, image) in part.iter().zip(read) {
+            match image {
+                Ok(image) => {
+                    seen.push(path);
+                    images.push(image);
+                }
+                Err(why) => {
+                    note(&format!("{why}; skipped"));
+                    unreadable += 1;
+                }
             }
-        };
-        let images = image_input::tensor(&loaded.config, &choice.device, image)?;
-        // The same noise for every image: a caption does not depend on what else is asked for.
-        let captions = args.writing.write(&loaded, (&generator, &sample), Some(&images), 0, given.as_deref())?;
-        if !args.json {
-            report::print(&format!("{}: {}\n", path.display(), lines(&captions)))?;
         }
-        answers.push(Answer { image: path.display().to_string(), captions });
+        if seen.is_empty() {
+            continue;
+        }
+        let input = match writer.will_trace() {
+            true => Some((seen[0].as_path(), trace::picture(&loaded, images[0].clone())?)),
+            false => None,
+        };
+        let images = image_input::tensor(&loaded.config, &loaded.trained.model.device(), images)?;
+        // The same noise for every image: a caption does not depend on what else is asked for.
+        let ids = vec![0; seen.len()];
+        let written = writer.write(Some(&images), &ids, input)?;
+        for (path, captions) in seen.into_iter().zip(written) {
+            if !args.model.json {
+                report::print(&format!("{}: {}\n", path.display(), lines(&captions)))?;
+            }
+            answers.push(Answer { image: path.display().to_string(), captions });
+        }
     }
-    if args.json {
+    if args.model.json {
         report::print_json(&answers)?;
     }
     match unreadable {

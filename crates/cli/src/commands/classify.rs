@@ -3,20 +3,20 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use tweedie::config::{Precision, SampleConfig};
+use tweedie::config::SampleConfig;
 use tweedie::data::Task;
-use tweedie::run::{self, Weights};
 use tweedie::sample::{Classifier, softmax};
 
 use super::image_input;
+use super::model_args::ModelArgs;
 use super::train::note;
 use crate::failure::{Failure, Result};
 use crate::report;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Run folder, or one checkpoint in it
-    run: PathBuf,
+    #[command(flatten)]
+    model: ModelArgs,
     /// Images (JPEG, PNG, WebP)
     #[arg(required = true, value_name = "IMG")]
     images: Vec<PathBuf>,
@@ -35,12 +35,6 @@ pub struct Args {
     /// Seed of the sampling noise
     #[arg(long)]
     seed: Option<u64>,
-    /// auto, cpu, cuda or cuda:N
-    #[arg(long, default_value = "auto", value_name = "D")]
-    device: String,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Serialize)]
@@ -51,12 +45,11 @@ struct Answer {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let choice = report::open_device(&args.device)?;
-    let loaded = run::load(&args.run, Weights::Ema, &choice.device, Precision::Auto)?;
-    loaded.notes.iter().for_each(|n| note(n));
+    let loaded = args.model.load()?;
     if loaded.config.data.task != Task::Class {
-        return Err(Failure::input(format!("{}: this model writes text, it does not classify", args.run.display()))
-            .hint(format!("tweedie caption {} IMAGE", args.run.display())));
+        let run = args.model.run.display();
+        return Err(Failure::input(format!("{run}: this model writes text, it does not classify"))
+            .hint(format!("tweedie caption {run} IMAGE")));
     }
     let mut base = loaded.config.sample.clone();
     base.steps = args.steps.unwrap_or(base.steps).max(1);
@@ -76,14 +69,14 @@ pub fn run(args: &Args) -> Result<()> {
                 continue;
             }
         };
-        let images = image_input::tensor(&loaded.config, &choice.device, image)?;
+        let images = image_input::tensor(&loaded.config, &t.model.device(), vec![image])?;
         let logits = classifier.logits(&images, &[i as u32])?;
         let mut ranked: Vec<(String, f64)> = t.class_names.iter().cloned().zip(softmax(&logits)).collect();
         ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
         ranked.truncate(args.top.max(1));
         answers.push(Answer { image: path.display().to_string(), classes: ranked });
     }
-    if args.json {
+    if args.model.json {
         report::print_json(&answers)?;
     } else {
         for a in &answers {

@@ -1,15 +1,13 @@
 //! `tweedie eval`: how good a trained model is, over sampling steps and guidance.
 
-use std::path::PathBuf;
-
 use serde::Serialize;
-use tweedie::config::{Precision, SampleConfig, Sampler, Start};
+use tweedie::config::{SampleConfig, Sampler, Start};
 use tweedie::data::Task;
 use tweedie::metrics::Report;
-use tweedie::run::{self, Weights};
 use tweedie::train::evaluate_quietly;
 
 use super::eval_texts::TextArgs;
+use super::model_args::ModelArgs;
 use super::train::{note, open_data};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table};
@@ -26,8 +24,8 @@ pub enum Split {
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Run folder, or one checkpoint in it
-    run: PathBuf,
+    #[command(flatten)]
+    pub model: ModelArgs,
     /// Other data than those of the run
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
@@ -55,9 +53,6 @@ pub struct Args {
     /// Seed of the sampling noise
     #[arg(long)]
     pub seed: Option<u64>,
-    /// The weights as trained, not their average
-    #[arg(long)]
-    raw: bool,
     /// At most this many images
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub limit: usize,
@@ -66,12 +61,6 @@ pub struct Args {
     pub per_class: bool,
     #[command(flatten)]
     pub text: TextArgs,
-    /// auto, cpu, cuda or cuda:N
-    #[arg(long, default_value = "auto", value_name = "D")]
-    device: String,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
 }
 
 #[derive(Serialize)]
@@ -95,10 +84,7 @@ pub fn sampler(name: &str) -> Result<Sampler> {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let choice = report::open_device(&args.device)?;
-    let weights = if args.raw { Weights::Raw } else { Weights::Ema };
-    let mut loaded = run::load(&args.run, weights, &choice.device, Precision::Auto)?;
-    loaded.notes.iter().for_each(|n| note(n));
+    let mut loaded = args.model.load()?;
     if let Some(d) = &args.data {
         loaded.config.data.path = d.clone();
     }
@@ -146,7 +132,7 @@ pub fn run(args: &Args) -> Result<()> {
             }
         }
     }
-    if args.json {
+    if args.model.json {
         return report::print_json(&rows);
     }
     report::print(&text(&rows, tdd, args.per_class.then_some(loaded.trained.class_names.as_slice())))

@@ -1,15 +1,14 @@
 //! `tweedie eval` of captions and text.
 
-use std::path::Path;
+mod captions;
 
 use serde::Serialize;
-use serde_json::json;
-use tweedie::config::{Rank, SampleConfig, Sampler, Unmasking};
+use tweedie::config::{SampleConfig, Sampler, Unmasking};
 use tweedie::data::{Sequences, Task};
-use tweedie::metrics::captions::{CaptionScores, Intervals};
+use tweedie::interrupt;
 use tweedie::metrics::{Diversity, diversity};
 use tweedie::run::Loaded;
-use tweedie::texts::{self, Captions};
+use tweedie::texts;
 
 use super::eval::{Args, Split};
 use super::sequence_args::open_sequences;
@@ -17,19 +16,22 @@ use super::train::note;
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table};
 
-/// Draws of the bootstrap.
-const DRAWS: usize = 1000;
-
 /// Flags that only captions and text have.
 #[derive(clap::Args)]
 pub struct TextArgs {
     /// Captions and text: the bound on −ln p from this many times per sequence (0: none for captions, 8 for text)
     #[arg(long, default_value_t = 0, value_name = "DRAWS")]
     bound: usize,
-    /// Captions: print this many with their references
+    /// Print this many captions with their references, or samples of text
     #[arg(long, default_value_t = 0, value_name = "N")]
     examples: usize,
-    /// Captions: write captions (of the last row) and references as COCO JSON into this folder
+    /// Text: write this many texts and measure how varied they are
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    samples: u32,
+    /// Captions: CLIPScore by the CLIP model in this folder, as transformers saves it
+    #[arg(long, value_name = "FOLDER")]
+    clip: Option<std::path::PathBuf>,
+    /// Write captions (of the last row) and references as COCO JSON, or the samples of text, into this folder
     #[arg(long, value_name = "DIR")]
     out: Option<std::path::PathBuf>,
     /// Masked twin: reveal tokens at random or the most confident first
@@ -41,24 +43,6 @@ pub struct TextArgs {
     /// Captions: which candidate is the best, by the model's own bound (bound) or by likeness to the others (consensus)
     #[arg(long, value_name = "NAME")]
     rank: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Row {
-    sampler: Sampler,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    unmask: Option<Unmasking>,
-    steps: usize,
-    guidance: f32,
-    candidates: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rank: Option<Rank>,
-    exact: f64,
-    #[serde(flatten)]
-    scores: CaptionScores,
-    intervals: Intervals,
-    diversity: Diversity,
-    skipped: usize,
 }
 
 /// A bound in nats and bits per token and, where the tokens are characters or decode to them, per character.
@@ -88,12 +72,22 @@ fn sequences(args: &Args, loaded: &Loaded) -> Result<(Sequences, String)> {
 
 /// Flags that mean nothing for this model are refused: a table should not seem to answer them.
 fn check(args: &Args, loaded: &Loaded) -> Result<()> {
+    const BOUND: &str = "text is measured by its bound, which needs no sampler; see --samples";
     let text = loaded.config.data.task == Task::Text;
+    let quiet = text && args.text.samples == 0;
     let tdd = loaded.trained.model.is_tdd();
     for (given, flag, why) in [
-        (text && !args.steps.is_empty(), "--steps", "text is measured by its bound, which needs no sampler"),
-        (text && !args.sampler.is_empty(), "--sampler", "text is measured by its bound, which needs no sampler"),
-        (text && !args.guidance.is_empty(), "--guidance", "text is measured by its bound, which needs no sampler"),
+        (quiet && !args.steps.is_empty(), "--steps", BOUND),
+        (quiet && !args.sampler.is_empty(), "--sampler", BOUND),
+        (quiet && !args.text.unmask.is_empty(), "--unmask", BOUND),
+        (quiet && args.seed.is_some(), "--seed", BOUND),
+        (quiet && args.schedule.is_some(), "--schedule", BOUND),
+        (quiet && args.text.examples > 0, "--examples", BOUND),
+        (quiet && args.text.out.is_some(), "--out", BOUND),
+        (text && !args.guidance.is_empty(), "--guidance", "there is no image to guide to"),
+        (text && args.text.clip.is_some(), "--clip", "there are no images"),
+        (text && args.text.candidates.is_some(), "--candidates", "samples of text are not chosen among"),
+        (!text && args.text.samples > 0, "--samples", "captions are of the images there are; see --limit"),
         (args.votes.is_some(), "--votes", "captions are not voted on"),
         (args.start.is_some(), "--start", "sequences start from noise"),
         (args.per_class, "--per-class", "sequences have no classes"),
@@ -109,20 +103,99 @@ fn check(args: &Args, loaded: &Loaded) -> Result<()> {
 
 pub fn run(args: &Args, loaded: &Loaded) -> Result<()> {
     check(args, loaded)?;
+    interrupt::install()?;
     let (source, origin) = sequences(args, loaded)?;
     note(&format!("{}: step {}, {} sequences ({origin})", loaded.checkpoint.display(), loaded.step, source.len()));
     match loaded.config.data.task {
-        Task::Caption => captions(args, loaded, &source),
-        _ => {
-            let draws = if args.text.bound == 0 { 8 } else { args.text.bound };
-            let b = bound(args, loaded, &source, draws)?;
-            if args.json { report::print_json(&b) } else { report::print(&bound_text(&b)) }
-        }
+        Task::Caption => captions::run(args, loaded, &source),
+        _ => text(args, loaded, &source),
     }
 }
 
+/// Say what Ctrl-C has left undone.
+fn stopped(e: tweedie::Error, what: &str) -> Failure {
+    if matches!(e, tweedie::Error::Interrupted) {
+        note(&format!("interrupted while {what}; nothing was measured. --limit N takes fewer"));
+    }
+    e.into()
+}
+
+#[derive(Serialize)]
+struct TextReport {
+    #[serde(flatten)]
+    bound: Bound,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    samples: Option<Samples>,
+}
+
+/// Texts that the model wrote.
+#[derive(Serialize)]
+struct Samples {
+    sampler: Sampler,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unmask: Option<Unmasking>,
+    steps: usize,
+    seed: u64,
+    diversity: Diversity,
+    examples: Vec<String>,
+}
+
+fn text(args: &Args, loaded: &Loaded, source: &Sequences) -> Result<()> {
+    let draws = if args.text.bound == 0 { 8 } else { args.text.bound };
+    let settings = settings(args, loaded)?;
+    let [sample] = &settings[..] else {
+        return Err(Failure::input("samples of text are written in one way; give one of --steps, --sampler, --unmask"));
+    };
+    let samples = match args.text.samples {
+        0 => None,
+        n => Some(samples(args, loaded, sample, n)?),
+    };
+    let report = TextReport { bound: bound(args, loaded, source, draws)?, samples };
+    if args.model.json {
+        return report::print_json(&report);
+    }
+    report::print(&bound_text(&report.bound))?;
+    let Some(s) = &report.samples else { return Ok(()) };
+    report::print(&format!("\n{}", samples_text(s)))?;
+    s.examples.iter().try_for_each(|text| report::print(&format!("\n{text}\n")))
+}
+
+fn samples(args: &Args, loaded: &Loaded, sample: &SampleConfig, n: u32) -> Result<Samples> {
+    let mut made = texts::samples(&loaded.trained, &loaded.config, sample, n, &interrupt::requested)
+        .map_err(|e| stopped(e, "samples were written"))?;
+    if let Some(dir) = &args.text.out {
+        std::fs::create_dir_all(dir)?;
+        tweedie::files::write_atomic(&dir.join("samples.json"), &serde_json::to_vec_pretty(&made)?)?;
+        note(&format!("wrote {}", dir.display()));
+    }
+    let diversity = diversity(&made);
+    made.truncate(args.text.examples);
+    Ok(Samples {
+        sampler: sample.sampler,
+        unmask: (!loaded.trained.model.is_tdd()).then_some(sample.unmask),
+        steps: sample.steps,
+        seed: sample.seed,
+        diversity,
+        examples: made,
+    })
+}
+
+fn samples_text(s: &Samples) -> String {
+    use Align::{Left, Right};
+    let heads = ["steps", "texts", "distinct-1", "distinct-2", "distinct-3", "self-BLEU-4", "unique %"];
+    let mut t = Table::new(&[vec![("sampler", Left)], heads.map(|h| (h, Right)).to_vec()].concat());
+    let d = &s.diversity;
+    let mut cells = vec![sampler_name(s.sampler, s.unmask), s.steps.to_string(), d.captions.to_string()];
+    cells.extend(d.distinct.iter().chain([&d.self_bleu4]).map(|v| format!("{v:.4}")));
+    cells.push(format!("{:.1}", 100.0 * d.unique));
+    t.row(cells);
+    t.render()
+}
+
 fn bound(args: &Args, loaded: &Loaded, source: &Sequences, draws: usize) -> Result<Bound> {
-    let (b, chars) = texts::bound(&loaded.trained, source, &loaded.config, draws, args.limit)?;
+    let (b, chars) =
+        texts::bound_until(&loaded.trained, source, &loaded.config, draws, args.limit, &interrupt::requested)
+            .map_err(|e| stopped(e, "the bound was computed"))?;
     let (estimate, tokens) = (b.per_token(), b.weight.iter().sum::<f64>());
     let bits = estimate.in_bits();
     let per_char = tokens / chars.max(1) as f64;
@@ -154,8 +227,8 @@ fn bound_text(b: &Bound) -> String {
     format!("{}\nUpper bounds on −log p; ±: one standard error.\n", t.render())
 }
 
-fn captions(args: &Args, loaded: &Loaded, source: &Sequences) -> Result<()> {
-    let tdd = loaded.trained.model.is_tdd();
+/// Every combination of what the flags list, over the run's own settings.
+fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
     let mut base = loaded.config.sample.clone();
     base.seed = args.seed.unwrap_or(base.seed);
     base.schedule = args.schedule.clone().unwrap_or(base.schedule);
@@ -165,7 +238,6 @@ fn captions(args: &Args, loaded: &Loaded, source: &Sequences) -> Result<()> {
     }
     let or = |given: Vec<SampleConfig>, base: &SampleConfig| if given.is_empty() { vec![base.clone()] } else { given };
     let mut settings = vec![base];
-    // Every combination of what the flags list.
     for axis in 0..4 {
         let mut next = Vec::new();
         for s in &settings {
@@ -192,121 +264,17 @@ fn captions(args: &Args, loaded: &Loaded, source: &Sequences) -> Result<()> {
     if settings.iter().any(|s| s.steps == 0 || s.candidates == 0) {
         return Err(Failure::input("--steps and --candidates must be at least 1"));
     }
-    let (mut rows, mut last) = (Vec::new(), Captions::default());
-    for s in &settings {
-        last = texts::captions(&loaded.trained, source, &loaded.config, s, args.limit)?;
-        let scores = last.scores()?;
-        rows.push(Row {
-            sampler: s.sampler,
-            unmask: (!tdd).then_some(s.unmask),
-            steps: s.steps,
-            guidance: s.guidance,
-            candidates: s.candidates,
-            rank: (s.candidates > 1).then_some(s.rank),
-            exact: last.exact(),
-            intervals: scores.bootstrap(DRAWS, 0),
-            scores,
-            diversity: diversity(&last.texts),
-            skipped: last.skipped.count(),
-        });
-    }
-    last.skipped.errors.values().take(5).for_each(|e| note(&format!("left out: {e}")));
-    if let Some(dir) = &args.text.out {
-        write(dir, &last)?;
-    }
-    let bound = match args.text.bound {
-        0 => None,
-        draws => Some(bound(args, loaded, source, draws)?),
-    };
-    if args.json {
-        let shown: Vec<_> = examples(source, &last, args.text.examples)
-            .map(|(place, text, refs)| json!({ "place": place, "caption": text, "references": refs }))
-            .collect();
-        return report::print_json(&json!({ "rows": rows, "bound": bound, "examples": shown }));
-    }
-    report::print(&table(&rows))?;
-    for (place, text, refs) in examples(source, &last, args.text.examples) {
-        report::print(&format!("\n{place}\n  {text}\n  ({})\n", refs.join(" | ")))?;
-    }
-    match bound {
-        Some(b) => report::print(&format!("\n{}", bound_text(&b))),
-        None => Ok(()),
-    }
+    Ok(settings)
 }
 
-/// Place, caption and references of the first `n`.
-fn examples<'a>(
-    source: &'a Sequences,
-    c: &'a Captions,
-    n: usize,
-) -> impl Iterator<Item = (String, &'a String, &'a Vec<String>)> {
-    let all = c.indices.iter().zip(&c.texts).zip(&c.references);
-    all.take(n).map(|((i, text), refs)| (source.place(*i as usize), text, refs))
-}
-
-fn table(rows: &[Row]) -> String {
-    use Align::{Left, Right};
-    let heads = [
-        ("sampler", Left),
-        ("steps", Right),
-        ("guidance", Right),
-        ("best of", Left),
-        ("CIDEr-D", Right),
-        ("95 %", Left),
-        ("BLEU-1", Right),
-        ("BLEU-4", Right),
-        ("ROUGE-L", Right),
-        ("exact %", Right),
-        ("unique %", Right),
-        ("repeated word %", Right),
-        ("images", Right),
-    ];
-    let mut t = Table::new(&heads);
-    for r in rows {
-        let sampler = match &r.unmask {
-            None => name(r.sampler),
-            Some(u) => format!("MDD {}, {}", name(u), name(r.sampler)),
-        };
-        let s = &r.scores;
-        t.row(vec![
-            sampler,
-            r.steps.to_string(),
-            r.guidance.to_string(),
-            r.rank.map_or("1".into(), |rank| format!("{} by {}", r.candidates, name(rank))),
-            format!("{:.3}", s.cider_d),
-            format!("{:.3}–{:.3}", r.intervals.cider_d[0], r.intervals.cider_d[1]),
-            format!("{:.3}", s.bleu[0]),
-            format!("{:.3}", s.bleu[3]),
-            format!("{:.3}", s.rouge_l),
-            format!("{:.1}", 100.0 * r.exact),
-            format!("{:.1}", 100.0 * r.diversity.unique),
-            format!("{:.1}", 100.0 * r.diversity.repeated),
-            s.images.to_string(),
-        ]);
+fn sampler_name(sampler: Sampler, unmask: Option<Unmasking>) -> String {
+    match unmask {
+        None => name(sampler),
+        Some(u) => format!("MDD {}, {}", name(u), name(sampler)),
     }
-    t.render()
 }
 
 /// A setting by the name it has in configurations.
 fn name(v: impl Serialize) -> String {
     serde_json::to_value(v).ok().and_then(|v| v.as_str().map(String::from)).unwrap_or_default()
-}
-
-/// `captions.json` as COCO wants results, `references.json` as COCO gives captions: what `tweedie score` reads.
-fn write(dir: &Path, c: &Captions) -> Result<()> {
-    std::fs::create_dir_all(dir)?;
-    let captions: Vec<_> =
-        c.indices.iter().zip(&c.texts).map(|(i, text)| json!({ "image_id": i, "caption": text })).collect();
-    let images: Vec<_> = c.indices.iter().map(|i| json!({ "id": i })).collect();
-    let refs = c.indices.iter().zip(&c.references).flat_map(|(i, refs)| refs.iter().map(move |r| (i, r)));
-    let annotations: Vec<_> =
-        refs.enumerate().map(|(id, (i, r))| json!({ "id": id, "image_id": i, "caption": r })).collect();
-    for (name, value) in [
-        ("captions.json", json!(captions)),
-        ("references.json", json!({ "images": images, "annotations": annotations })),
-    ] {
-        tweedie::files::write_atomic(&dir.join(name), &serde_json::to_vec(&value)?)?;
-    }
-    note(&format!("wrote {}", dir.display()));
-    Ok(())
 }

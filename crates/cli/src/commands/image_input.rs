@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rayon::prelude::*;
 use tweedie::augment::{Address, Transform};
 use tweedie::config::Config;
 use tweedie::data::Image;
@@ -16,11 +17,14 @@ pub fn read(path: &Path) -> Result<Image> {
     Image::decode(&bytes).map_err(|e| failed(e.to_string()))
 }
 
-/// A batch of one image, made as for evaluation.
-pub fn tensor(config: &Config, device: &Device, image: Image) -> Result<Tensor> {
+/// A batch of images, made as for evaluation.
+pub fn tensor(config: &Config, device: &Device, images: Vec<Image>) -> Result<Tensor> {
     let e = &config.model.encoder;
     let transform = Transform::eval(&config.augment, e.image, e.channels)?;
-    let mut values = vec![0.0; transform.values()];
-    transform.apply(image, Address { seed: 0, epoch: 0, example: 0 }, &mut values);
-    Ok(Tensor::from_f32(device, &[1, e.channels, e.image, e.image], values)?)
+    let (count, each) = (images.len(), transform.values());
+    let mut values = vec![0.0; count * each];
+    values.par_chunks_exact_mut(each).zip(images).for_each(|(out, image)| {
+        transform.apply(image, Address { seed: 0, epoch: 0, example: 0 }, out);
+    });
+    Ok(Tensor::from_f32(device, &[count, e.channels, e.image, e.image], values)?)
 }

@@ -1,20 +1,19 @@
 //! `tweedie score`: captions against references, and against images.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use serde::Serialize;
-use tweedie::data::Image;
 use tweedie::metrics::captions::{self, CaptionScores, Intervals};
-use tweedie::metrics::clip::{Clip, ClipScore, cosine, derangement};
+use tweedie::metrics::clip::Clip;
 use tweedie::metrics::files::{References, image_files, pair, read_captions, read_references};
 use tweedie::metrics::{Diversity, diversity};
 
+use super::clip_scores::{ClipRows, Judge};
+use super::image_input;
 use crate::failure::{Failure, Result};
-use crate::report::{self, Align, Progress, Table};
-
-/// Images decoded at a time.
-const CHUNK: usize = 256;
+use crate::report::{self, Align, Table};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -70,12 +69,6 @@ struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     difference95: Option<Intervals>,
     diversity: Diversity,
-}
-
-#[derive(Serialize)]
-struct ClipRows {
-    folder: String,
-    rows: Vec<(String, ClipScore)>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -141,40 +134,9 @@ fn clip_rows(
     let files = image_files(references, images)?;
     let choice = report::open_device(&args.device)?;
     let clip = Clip::load(folder, &choice.device)?;
-    let progress = Progress::new();
-    let mut features = Vec::with_capacity(files.len());
-    for chunk in files.chunks(CHUNK) {
-        progress.say("images through CLIP", &format!("{}/{}", features.len(), files.len()));
-        features.extend(clip.image_features(chunk.par_iter().map(|p| decode(p)).collect::<Result<_>>()?)?);
-    }
-    let texts = |what: &str, t: &[String]| {
-        progress.say(&format!("{what} through CLIP"), &format!("{} texts", t.len()));
-        clip.text_features(t)
-    };
-    let flat: Vec<String> = references.captions.concat();
-    let mut flat = texts("references", &flat)?.into_iter();
-    let own: Vec<Vec<Vec<f32>>> = references.captions.iter().map(|c| flat.by_ref().take(c.len()).collect()).collect();
-    let of = |pairs: &mut dyn Iterator<Item = (&Vec<f32>, &Vec<f32>)>| {
-        ClipScore::of(&pairs.map(|(i, t)| cosine(i, t)).collect::<Vec<_>>())
-    };
-    let other = derangement(own.len(), args.seed);
-    let mut rows = vec![
-        ("ground truth".into(), of(&mut features.iter().zip(&own).flat_map(|(i, c)| c.iter().map(move |t| (i, t))))),
-        (
-            "ground truth, shuffled".into(),
-            of(&mut features.iter().zip(&other).flat_map(|(i, &o)| own[o].iter().map(move |t| (i, t)))),
-        ),
-    ];
-    for (path, captions) in args.captions.iter().zip(paired) {
-        let t = texts("captions", captions)?;
-        rows.push((path.display().to_string(), of(&mut features.iter().zip(&t))));
-    }
-    Ok(ClipRows { folder: folder.display().to_string(), rows })
-}
-
-fn decode(path: &Path) -> Result<Image> {
-    let bytes = std::fs::read(path).map_err(|e| Failure::input(format!("{}: {e}", path.display())))?;
-    Image::decode(&bytes).map_err(|e| Failure::input(format!("{}: {e}", path.display())))
+    let read = |part: Range<usize>| files[part].par_iter().map(|p| image_input::read(p)).collect();
+    let judge = Judge::new(&clip, &references.captions, args.seed, read)?;
+    judge.rows(args.captions.iter().map(|p| p.display().to_string()).zip(paired.iter().map(Vec::as_slice)))
 }
 
 fn text(s: &Scored) -> String {
@@ -245,25 +207,7 @@ fn text(s: &Scored) -> String {
     }
     out += &format!("\n{}", t.render());
     if let Some(c) = &s.clip {
-        let mut t = Table::new(&[
-            ("CLIPScore", Left),
-            ("pairs", Right),
-            ("cosine", Right),
-            ("± s.e.", Right),
-            ("×2.5, ≥ 0 (Hessel)", Right),
-            ("×100 (torchmetrics)", Right),
-        ]);
-        for (name, s) in &c.rows {
-            t.row(vec![
-                name.clone(),
-                s.pairs.to_string(),
-                format!("{:.4}", s.cosine),
-                format!("{:.4}", s.standard_error),
-                format!("{:.4}", s.hessel),
-                format!("{:.2}", s.torchmetrics),
-            ]);
-        }
-        out += &format!("\nCLIP: {}\n\n{}", c.folder, t.render());
+        out += &c.text();
     }
     out
 }

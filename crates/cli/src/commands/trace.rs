@@ -3,18 +3,19 @@
 mod page;
 mod terminal;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tweedie::augment::{Address, Transform};
-use tweedie::config::{Precision, SampleConfig};
+use tweedie::config::SampleConfig;
 use tweedie::data::{Image, Task};
-use tweedie::run::{self, Loaded, Weights};
+use tweedie::run::Loaded;
 use tweedie::sample::{Generated, Generator, Request, classify, softmax};
 use tweedie::texts::free_ending;
 use tweedie_engine::Tensor;
 
 use super::image_input;
+use super::model_args::ModelArgs;
 use super::train::note;
 use crate::failure::{Failure, Result};
 use crate::figures::Picture;
@@ -22,8 +23,8 @@ use crate::report;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Run folder, or one checkpoint in it
-    run: PathBuf,
+    #[command(flatten)]
+    model: ModelArgs,
     /// The image; a model of text alone takes none
     input: Option<PathBuf>,
     /// Sampling steps
@@ -44,17 +45,11 @@ pub struct Args {
     /// Write a page that shows it all, to be opened in a browser
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// auto, cpu, cuda or cuda:N
-    #[arg(long, default_value = "auto", value_name = "D")]
-    device: String,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// A whole sampling.
 #[derive(Serialize)]
-struct Trace {
+pub struct Trace {
     run: String,
     method: &'static str,
     task: Task,
@@ -94,9 +89,7 @@ pub struct Token {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let choice = report::open_device(&args.device)?;
-    let loaded = run::load(&args.run, Weights::Ema, &choice.device, Precision::Auto)?;
-    loaded.notes.iter().for_each(|n| note(n));
+    let loaded = args.model.load()?;
     let mut sample = loaded.config.sample.clone();
     sample.steps = args.steps.unwrap_or(sample.steps);
     sample.guidance = args.guidance.unwrap_or(sample.guidance);
@@ -112,7 +105,7 @@ pub fn run(args: &Args) -> Result<()> {
         (Some(path), true) => Some(image_input::read(path)?),
         (None, true) => {
             return Err(Failure::input("this model looks at an image; name one")
-                .hint(format!("tweedie trace {} IMAGE", args.run.display())));
+                .hint(format!("tweedie trace {} IMAGE", args.model.run.display())));
         }
         (Some(path), false) => {
             return Err(Failure::input(format!(
@@ -124,8 +117,8 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let (images, picture) = match image {
         Some(image) => {
-            let (tensor, picture) = seen(&loaded, image)?;
-            (Some(tensor), Some(picture))
+            let shown = picture(&loaded, image.clone())?;
+            (Some(image_input::tensor(&loaded.config, &loaded.trained.model.device(), vec![image])?), Some(shown))
         }
         None => (None, None),
     };
@@ -133,41 +126,80 @@ pub fn run(args: &Args) -> Result<()> {
         (Task::Class, Some(images)) => class_steps(&loaded, &sample, images, args.top)?,
         _ => text_steps(&loaded, &sample, images.as_ref(), args.top)?,
     };
-    let trace = Trace {
-        run: args.run.display().to_string(),
-        method: if loaded.trained.model.is_tdd() { "TDD" } else { "MDD" },
-        task: loaded.config.data.task,
-        sampler: serde_json::to_value(sample.sampler)
-            .ok()
-            .and_then(|v| v.as_str().map(String::from))
-            .unwrap_or_default(),
-        guidance: sample.guidance,
-        seed: sample.seed,
-        input: args.input.as_ref().map(|p| p.display().to_string()),
-        result,
-        steps,
-        picture,
-    };
+    let input = args.input.as_deref().zip(picture);
+    let trace = Trace::new(&args.model.run, &loaded, &sample, input, (result, steps));
     if let Some(path) = &args.html {
-        let page = page::render(&trace)?;
-        tweedie::files::write_atomic(path, page.as_bytes())?;
-        note(&format!("wrote {}", path.display()));
+        trace.write(path, Form::Page)?;
     }
-    match (args.json, &args.html) {
+    match (args.model.json, &args.html) {
         (true, _) => report::print_json(&trace),
         (false, Some(_)) => report::print(&format!("{}\n", trace.result)),
         (false, None) => terminal::show(&trace),
     }
 }
 
-/// The image as the model sees it: a tensor of one, and a picture.
-fn seen(loaded: &Loaded, image: Image) -> Result<(Tensor, Picture)> {
+impl Trace {
+    /// A text or class that came about in `steps`; of an image, its path and what the model sees of it.
+    pub fn new(
+        run: &Path,
+        loaded: &Loaded,
+        sample: &SampleConfig,
+        input: Option<(&Path, Picture)>,
+        (result, steps): (String, Vec<Step>),
+    ) -> Trace {
+        let (input, picture) = input.map(|(path, picture)| (path.display().to_string(), picture)).unzip();
+        Trace {
+            run: run.display().to_string(),
+            method: if loaded.trained.model.is_tdd() { "TDD" } else { "MDD" },
+            task: loaded.config.data.task,
+            sampler: serde_json::to_value(sample.sampler)
+                .ok()
+                .and_then(|v| v.as_str().map(String::from))
+                .unwrap_or_default(),
+            guidance: sample.guidance,
+            seed: sample.seed,
+            input,
+            result,
+            steps,
+            picture,
+        }
+    }
+
+    pub fn write(&self, path: &Path, form: Form) -> Result<()> {
+        let bytes = match form {
+            Form::Page => page::render(self)?.into_bytes(),
+            Form::Json => serde_json::to_vec_pretty(self)?,
+        };
+        tweedie::files::write_atomic(path, &bytes)?;
+        note(&format!("wrote {}", path.display()));
+        Ok(())
+    }
+}
+
+/// How a trace is written.
+#[derive(Clone, Copy, Debug)]
+pub enum Form {
+    Page,
+    Json,
+}
+
+/// A file for a trace; the end of its name says in which form. For clap.
+pub fn file(name: &str) -> std::result::Result<(PathBuf, Form), String> {
+    let path = PathBuf::from(name);
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("html") => Ok((path, Form::Page)),
+        Some("json") => Ok((path, Form::Json)),
+        _ => Err("a trace is a page (.html) or JSON (.json)".into()),
+    }
+}
+
+/// The image as the model sees it.
+pub fn picture(loaded: &Loaded, image: Image) -> Result<Picture> {
     let e = &loaded.config.model.encoder;
     let transform = Transform::eval(&loaded.config.augment, e.image, e.channels)?;
     let at = Address { seed: 0, epoch: 0, example: 0 };
-    let shown = transform.preview(image.clone(), at);
-    let picture = Picture { width: shown.width, height: shown.height, channels: shown.channels, pixels: shown.data };
-    Ok((image_input::tensor(&loaded.config, &loaded.trained.model.device(), image)?, picture))
+    let shown = transform.preview(image, at);
+    Ok(Picture { width: shown.width, height: shown.height, channels: shown.channels, pixels: shown.data })
 }
 
 /// A class is a sequence of one token.

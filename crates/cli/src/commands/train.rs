@@ -22,8 +22,7 @@ use crate::{figures, recipe, report};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Recipe: digits, shapes, cifar10, imagenette, imagenet-vit-b16, or a TOML file
-    #[arg(required_unless_present = "resume")]
+    #[arg(required_unless_present = "resume", help = recipe::help(), long_help = recipe::long_help())]
     recipe: Option<String>,
     /// Data: a folder or file (image folders, CIFAR, MNIST, Parquet, WebDataset), or embedded:digits, embedded:shapes
     #[arg(long, value_name = "PATH")]
@@ -216,7 +215,8 @@ fn describe_classes(d: &Dataset) {
 /// Train to the end or to the first Ctrl-C, writing metrics and checkpoints into `dir`.
 pub fn train(trainer: &mut Trainer, dir: &RunDir, resumed: bool) -> Result<()> {
     let started = Instant::now();
-    train_with(trainer, dir, resumed, &|event| show(event, started.elapsed().as_secs()))
+    let unit = if trainer.config.data.task == Task::Text { "texts" } else { "images" };
+    train_with(trainer, dir, resumed, &|event| show(event, started.elapsed().as_secs(), unit))
 }
 
 /// As [`train`]; what happens is told to `show`.
@@ -320,14 +320,14 @@ impl Log<'_> {
     }
 }
 
-/// Tell an event, `at` seconds after the start.
-fn show(event: &Event, at: u64) {
+/// Tell an event, `at` seconds after the start; examples are counted in `unit`.
+fn show(event: &Event, at: u64, unit: &str) {
     match event {
         Event::Step { step, epoch, loss, lr, grad_norm, skipped, images_per_second, waited, eta } => {
             let skipped = if *skipped > 0 { format!(", {skipped} steps skipped") } else { String::new() };
             note(&format!(
                 "{at:>5} s  epoch {epoch:>6.2}  step {step:>6}  loss {loss:.4}  lr {lr:.1e}  |g| {grad_norm:.2}  \
-                 {images_per_second:.0} images/s  waited {:.0} %  {} left{skipped}",
+                 {images_per_second:.0} {unit}/s  waited {:.0} %  {} left{skipped}",
                 100.0 * waited,
                 report::duration(*eta)
             ));

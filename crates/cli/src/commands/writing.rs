@@ -1,16 +1,24 @@
 //! What `caption` and `generate` share: sampling flags, templates with gaps, ranked candidates.
 
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
 use tweedie::config::SampleConfig;
 use tweedie::data::Layout;
 use tweedie::rank::{Merit, merits};
 use tweedie::run::Loaded;
 use tweedie::sample::{Ending, Generator, Request};
-use tweedie::texts::{end, free_ending};
+use tweedie::texts::{batch_size, end, free_ending};
 use tweedie::tokenize::Tokenizer;
 use tweedie_engine::Tensor;
 
+use super::model_args::ModelArgs;
+use super::trace::{self, Trace};
 use crate::failure::{Failure, Result};
+use crate::figures::Picture;
+
+/// Candidates for each token in a trace, as many as `tweedie trace` shows by itself.
+const TOP: usize = 5;
 
 #[derive(clap::Args)]
 pub struct WritingArgs {
@@ -47,6 +55,9 @@ pub struct WritingArgs {
     /// Rank by the model's own bound on their likelihood (bound) or by how alike each is to the others (consensus)
     #[arg(long, value_name = "NAME")]
     rank: Option<String>,
+    /// Write how the first text came about, step by step, as a page (.html) or as JSON (.json)
+    #[arg(long, value_name = "FILE", value_parser = trace::file)]
+    trace: Option<(PathBuf, trace::Form)>,
     /// Times drawn for each bound
     #[arg(long, default_value_t = 16, value_name = "N")]
     draws: usize,
@@ -135,7 +146,7 @@ impl WritingArgs {
     }
 
     /// Given tokens by `--infill`, or else by `start`.
-    pub fn given(&self, loaded: &Loaded, start: Option<&str>) -> Result<Option<Vec<Option<u32>>>> {
+    fn given(&self, loaded: &Loaded, start: Option<&str>) -> Result<Option<Vec<Option<u32>>>> {
         let text = match (&self.infill, start) {
             (Some(_), Some(_)) => return Err(Failure::input("give --prompt or --infill, not both")),
             (Some(text), None) => text,
@@ -145,44 +156,96 @@ impl WritingArgs {
         let t = &loaded.trained;
         Ok(Some(template(t.tokenizer()?, t.model.sizes().tokens, text)?))
     }
+}
 
-    /// Texts for one example, the best first if there are several. `images` is of one image, if the model looks at one;
-    /// `sample` is what the generator was made with.
-    pub fn write(
-        &self,
-        loaded: &Loaded,
-        (generator, sample): (&Generator, &SampleConfig),
-        images: Option<&Tensor>,
-        example: u32,
-        given: Option<&[Option<u32>]>,
-    ) -> Result<Vec<Written>> {
+/// A model, ready to write by the flags.
+pub struct Writer<'a> {
+    args: &'a WritingArgs,
+    run: &'a Path,
+    loaded: &'a Loaded,
+    sample: &'a SampleConfig,
+    generator: Generator<'a>,
+    /// One row of tokens and gaps.
+    given: Option<Vec<Option<u32>>>,
+    /// A trace is asked for and not written yet.
+    untraced: bool,
+}
+
+impl<'a> Writer<'a> {
+    /// `sample` is what [`WritingArgs::sample`] gave; texts begin with `start`.
+    pub fn new(
+        args: &'a WritingArgs,
+        model: &'a ModelArgs,
+        loaded: &'a Loaded,
+        sample: &'a SampleConfig,
+        start: Option<&str>,
+    ) -> Result<Writer<'a>> {
         let t = &loaded.trained;
+        Ok(Writer {
+            args,
+            run: &model.run,
+            loaded,
+            sample,
+            generator: Generator::new(&t.model, &t.schedule, t.lambda, sample)?,
+            given: args.given(loaded, start)?,
+            untraced: args.trace.is_some(),
+        })
+    }
+
+    /// How many examples to write for next. Candidates are a batch by themselves, and so is a text to be traced.
+    pub fn batch(&self) -> usize {
+        if self.sample.candidates > 1 || self.untraced { 1 } else { batch_size(&self.loaded.trained) }
+    }
+
+    /// Whether the next text will be traced.
+    pub fn will_trace(&self) -> bool {
+        self.untraced
+    }
+
+    /// Of each example its texts, the best first if there are several. `images` has one for each, if the model looks at
+    /// them; `input` is the first of them, for a trace.
+    pub fn write(
+        &mut self,
+        images: Option<&Tensor>,
+        examples: &[u32],
+        input: Option<(&Path, Picture)>,
+    ) -> Result<Vec<Vec<Written>>> {
+        let (args, k) = (self.args, self.sample.candidates);
+        let t = &self.loaded.trained;
         let (tokenizer, n) = (t.tokenizer()?, t.model.sizes().tokens);
-        let lines = loaded.config.data.sequence_config().layout == Layout::Lines || self.length.is_some();
-        let (length, min_length) = (self.length, self.min_length);
+        let lines = self.loaded.config.data.sequence_config().layout == Layout::Lines || args.length.is_some();
+        let (length, min_length) = (args.length, args.min_length);
         let ending = lines.then(|| Ending { length, min_length, ..free_ending(tokenizer) });
-        let (examples, k) = ([example], sample.candidates);
-        let request = Request { given, ending, candidates: k, ..Request::new(images, &examples) };
-        let mut made = generator.generate(&request)?.tokens;
+        let given = self.given.as_ref().map(|row| row.repeat(examples.len()));
+        let trace = self.untraced.then_some(TOP.min(t.model.sizes().vocab));
+        let request =
+            Request { given: given.as_deref(), ending, candidates: k, trace, ..Request::new(images, examples) };
+        let generated = self.generator.generate(&request)?;
+        let mut made = generated.tokens.clone();
         if lines {
             end(&mut made, n, tokenizer);
         }
         let text = |row: &[u32]| if lines { tokenizer.decode(row) } else { tokenizer.decode_packed(row) };
         let mut all: Vec<Written> =
             made.chunks_exact(n).map(|row| Written { text: text(row), nats: None, consensus: None }).collect();
+        let mut order: Vec<usize> = (0..all.len()).collect();
         if k > 1 {
-            let merit = merits(t, images, &examples, &made, k, sample.rank, self.draws)?;
+            let merit = merits(t, images, examples, &made, k, self.sample.rank, args.draws)?;
             for (i, w) in all.iter_mut().enumerate() {
                 match &merit {
                     Merit::Nats(nats) => w.nats = Some(nats[i]),
                     Merit::Consensus(likeness) => w.consensus = Some(likeness[i]),
                 }
             }
-            let mut order: Vec<usize> = (0..k).collect();
-            order.sort_by(|a, b| merit.of(*b).total_cmp(&merit.of(*a)));
-            all = order.into_iter().map(|i| all[i].clone()).collect();
+            order.chunks_mut(k).for_each(|o| o.sort_by(|a, b| merit.of(*b).total_cmp(&merit.of(*a))));
         }
-        Ok(all)
+        if let (Some(top), Some((path, form)), Some(&best)) = (trace, &args.trace, order.first()) {
+            let steps = trace::steps_of(self.loaded, &generated, best, top)?;
+            let told = (all[best].text.clone(), steps);
+            Trace::new(self.run, self.loaded, self.sample, input, told).write(path, *form)?;
+            self.untraced = false;
+        }
+        Ok(order.chunks(k).map(|o| o.iter().map(|&i| all[i].clone()).collect()).collect())
     }
 }
 

@@ -103,6 +103,10 @@ impl TextSource for Subset<dyn TextSource> {
         self.source.place(self.of(i))
     }
 
+    fn file_name(&self, i: usize) -> Option<String> {
+        self.source.file_name(self.of(i))
+    }
+
     fn locality(&self) -> Option<Locality> {
         self.local(self.source.locality())
     }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use tweedie::augment::{Address, Transform};
 use tweedie::config::SampleConfig;
 use tweedie::data::Sequences;
+use tweedie::interrupt;
 use tweedie::sample::{Generator, Request};
 use tweedie::texts::{self, Captions, free_ending};
 use tweedie_engine::Tensor;
@@ -60,7 +61,8 @@ impl Lab<'_> {
             let source = self.caption_test(variant, seed)?;
             let m = self.model(variant, seed)?;
             let sample = SampleConfig { steps, ..m.config.sample.clone() };
-            let made = texts::captions(&m.trained, &source, &m.config, &sample, 0)?;
+            let made = texts::captions_until(&m.trained, &source, &m.config, &sample, 0, &interrupt::requested)
+                .or_else(|e| stop_if_asked("while captions were written").and(Err(e.into())))?;
             made.skipped.errors.values().take(5).for_each(|e| note(&format!("left out: {e}")));
             self.written.insert(key, Rc::new(made));
         }

@@ -59,6 +59,10 @@ impl TextSource for CocoSource {
         format!("{}, image {} ({})", self.json(i).display(), self.entries[i].id, self.entries[i].path)
     }
 
+    fn file_name(&self, i: usize) -> Option<String> {
+        Some(self.entries[i].path.to_string())
+    }
+
     fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -13,8 +13,12 @@ use std::sync::Arc;
 
 /// Lines from one mark to the next: the index of 100 million lines takes 50 MB.
 const EVERY: usize = 32;
-/// Bytes of a piece of packed text, before it ends at a line.
+/// Most bytes of a piece of packed text, before it ends at a line.
 const PIECE: u64 = 1 << 14;
+/// Least bytes of a piece: words are hardly ever longer, so that it can end after one.
+const LEAST_PIECE: u64 = 1 << 8;
+/// Pieces that a small file is cut into, so that a share of it can be held out.
+const PIECES: u64 = 32;
 /// A line is read up to here; the rest cannot matter to a sequence.
 const LONGEST: usize = 1 << 20;
 
@@ -235,10 +239,11 @@ fn index(path: &Path, unit: Unit) -> Result<Indexed> {
     Ok(Indexed { file, marks, examples })
 }
 
-/// Pieces of about [`PIECE`] bytes that end after a line, else after a space, else after a whole character.
+/// Pieces of at most about [`PIECE`] bytes that end after a line, else after a space, else after a whole character.
 fn pieces(file: &TextFile) -> Result<Vec<Mark>> {
     let (mut marks, mut at, mut line) = (Vec::new(), 0, 1);
-    let mut bytes = vec![0; 2 * PIECE as usize];
+    let size = (file.size / PIECES).clamp(LEAST_PIECE, PIECE) as usize;
+    let mut bytes = vec![0; 2 * size];
     while at < file.size {
         marks.push(Mark { offset: at, line });
         let n = file.read_at(at, &mut bytes)?;
@@ -246,12 +251,12 @@ fn pieces(file: &TextFile) -> Result<Vec<Mark>> {
             break; // the file has shrunk
         }
         let piece = &bytes[..n];
-        let end = if n <= PIECE as usize {
+        let end = if n <= size {
             n
         } else {
-            let tail = &piece[PIECE as usize..];
-            let after = |test: &dyn Fn(u8) -> bool| tail.iter().position(|&b| test(b)).map(|i| PIECE as usize + i + 1);
-            let whole = || tail.iter().position(|b| b & 0xc0 != 0x80).map_or(n, |i| PIECE as usize + i);
+            let tail = &piece[size..];
+            let after = |test: &dyn Fn(u8) -> bool| tail.iter().position(|&b| test(b)).map(|i| size + i + 1);
+            let whole = || tail.iter().position(|b| b & 0xc0 != 0x80).map_or(n, |i| size + i);
             after(&|b| b == b'\n').or_else(|| after(&|b| b == b' ')).unwrap_or_else(whole)
         };
         line += piece[..end].iter().filter(|&&b| b == b'\n').count() as u64;

@@ -79,6 +79,12 @@ pub trait TextSource: Send + Sync {
     /// Where example `i` lies, for messages.
     fn place(&self, i: usize) -> String;
 
+    /// The file of image `i` below the folder of images, where images are files.
+    fn file_name(&self, i: usize) -> Option<String> {
+        let _ = i;
+        None
+    }
+
     /// As for images.
     fn locality(&self) -> Option<Locality> {
         None

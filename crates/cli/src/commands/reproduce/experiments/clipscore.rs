@@ -1,11 +1,13 @@
 //! CLIPScore of true, shuffled and generated captions; without a CLIP, CIDEr-D in its place.
 
+use std::ops::Range;
 use std::path::Path;
 
 use serde_json::json;
 use tweedie::metrics::captions::score;
-use tweedie::metrics::clip::{Clip, cosine, derangement};
+use tweedie::metrics::clip::{Clip, derangement};
 
+use super::super::super::clip_scores::Judge;
 use super::super::super::train::note;
 use super::super::caption_lab::{Score, mean};
 use super::super::lab::Lab;
@@ -15,12 +17,10 @@ use super::super::section::{Claim, Data, Grid, Section, Shown, with_deviation};
 use super::sampling_name;
 use crate::failure::Result;
 use crate::figures::{Axis, BarSeries, BarsSpec, Figure};
-use crate::report::{Align, Progress};
+use crate::report::Align;
 
 pub const NEEDS: &[Variant] = &[CaptionTdd, CaptionMdd];
 
-/// Images through CLIP at a time.
-const CHUNK: usize = 256;
 /// Rows of the table and the paper's CLIPScore of each.
 const ROWS: [(&str, &str); 4] = [
     ("ground truth", "0.30"),
@@ -138,31 +138,26 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     })
 }
 
+fn wide(cosines: &[f32]) -> Vec<f64> {
+    cosines.iter().map(|c| f64::from(*c)).collect()
+}
+
 fn by_clip(lab: &mut Lab, folder: &Path, steps: usize) -> Result<Values> {
     let clip = Clip::load(folder, lab.device)?;
     let mut values: Values = Default::default();
     for seed in 0..lab.plan.seeds() {
         let [tdd, mdd] = lab.both_captions(seed, steps)?;
         let source = lab.caption_test(CaptionTdd, seed)?;
-        let progress = Progress::new();
-        let mut images = Vec::with_capacity(tdd.indices.len());
-        for part in tdd.indices.chunks(CHUNK) {
+        let read = |part: Range<usize>| {
             stop_if_asked("while measuring")?;
-            progress.say("images through CLIP", &format!("{}/{}", images.len(), tdd.indices.len()));
-            let read = part.iter().map(|i| Ok(source.image(*i as usize)?)).collect::<Result<_>>()?;
-            images.extend(clip.image_features(read)?);
-        }
-        let mut flat = clip.text_features(&tdd.references.concat())?.into_iter();
-        let own: Vec<Vec<Vec<f32>>> = tdd.references.iter().map(|r| flat.by_ref().take(r.len()).collect()).collect();
-        let to = |image: &Vec<f32>, texts: &[Vec<f32>]| {
-            mean(&texts.iter().map(|t| f64::from(cosine(image, t))).collect::<Vec<_>>())
+            tdd.indices[part].iter().map(|i| Ok(source.image(*i as usize)?)).collect()
         };
-        let other = derangement(own.len(), 0);
-        values[TRUE].push(images.iter().zip(&own).map(|(i, o)| to(i, o)).collect());
-        values[SHUFFLED].push(images.iter().zip(&other).map(|(i, o)| to(i, &own[*o])).collect());
+        let judge = Judge::new(&clip, &tdd.references, 0, read)?;
+        let means = |of: Vec<Vec<f32>>| of.iter().map(|c| mean(&wide(c))).collect::<Vec<_>>();
+        values[TRUE].push(means(judge.truth()));
+        values[SHUFFLED].push(means(judge.shuffled()));
         for (row, made) in [(MDD, &mdd), (TDD, &tdd)] {
-            let texts = clip.text_features(&made.texts)?;
-            values[row].push(images.iter().zip(&texts).map(|(i, t)| f64::from(cosine(i, t))).collect());
+            values[row].push(wide(&judge.captions(&made.texts)?));
         }
     }
     Ok(values)

@@ -1,0 +1,79 @@
+//! Everything that defines a run. A recipe is a TOML file of these fields; what it leaves out has the defaults below.
+
+mod check;
+mod data;
+mod loss;
+mod model;
+mod process;
+mod sample;
+mod train;
+
+pub use data::{Corrupt, DataConfig};
+pub use loss::{LossConfig, LossKind, MaskWeight, MixedTarget};
+pub use model::{Method, ModelConfig, PRESETS};
+pub use process::ProcessConfig;
+pub use sample::{GuidanceShape, NoiseKind, PosteriorMean, Rank, SampleConfig, Sampler, Start, Unmasking};
+pub use train::{Precision, TrainConfig};
+
+use serde::{Deserialize, Serialize};
+
+use crate::augment::AugmentConfig;
+use crate::data::Task;
+use crate::error::Result;
+use crate::model::Sizes;
+use crate::settings::Layers;
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Start of every random stream: weights, data order, augmentation, noise.
+    pub seed: u64,
+    /// The data set.
+    pub data: DataConfig,
+    /// What is done to images.
+    pub augment: AugmentConfig,
+    /// The network.
+    pub model: ModelConfig,
+    /// The diffusion process.
+    pub process: ProcessConfig,
+    /// The objective.
+    pub loss: LossConfig,
+    /// Optimisation.
+    pub train: TrainConfig,
+    /// How predictions are drawn, at evaluation and use.
+    pub sample: SampleConfig,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            seed: 0,
+            data: DataConfig::default(),
+            augment: AugmentConfig::none(),
+            model: ModelConfig::preset("digits").unwrap_or_else(|_| unreachable!("a preset of this file")),
+            process: ProcessConfig::default(),
+            loss: LossConfig::default(),
+            train: TrainConfig::default(),
+            sample: SampleConfig::default(),
+        }
+    }
+}
+
+/// Keys that the defaults do not show: what goes with a kind of crop.
+pub const OPTIONAL: [&str; 4] =
+    ["augment.crop.scale", "augment.crop.ratio", "augment.crop.pad", "augment.crop.padding"];
+
+impl Config {
+    /// Classes and tokens of the model; classes are known once data have been opened.
+    pub fn sizes(&self) -> Sizes {
+        let tokens = if self.data.task == Task::Class { 1 } else { self.data.tokens };
+        Sizes { vocab: self.model.classes, tokens }
+    }
+
+    /// Read the resolved settings of a run, changed by `sets`.
+    pub fn of_run(name: &str, text: &str, sets: &[String]) -> Result<Config> {
+        let layers = Layers { recipe: Some((name, text)), sets, optional: &OPTIONAL, ..Layers::default() };
+        Ok(layers.load::<Config>()?.0)
+    }
+}

@@ -1,0 +1,123 @@
+//! `[model]`, and networks by name.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::model::{ConditionAttention, Conditioning, DenoiserConfig, Gelu, Pool, VitConfig};
+
+/// Which of the two models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Tweedie Discrete Diffusion: encoder and denoiser.
+    Tdd,
+    /// Its masked twin: the same encoder; for one token a linear head.
+    Mdd,
+}
+
+/// The network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelConfig {
+    /// TDD or its masked twin.
+    #[serde(default = "default_method")]
+    pub method: Method,
+    /// Number of classes; 0: as many as the data have.
+    #[serde(default)]
+    pub classes: usize,
+    /// What the model is told: `image`, or `none` for text alone (then `encoder` and `pool` have no effect).
+    #[serde(default)]
+    pub condition: Conditioning,
+    /// What of the encoder is the condition.
+    #[serde(default)]
+    pub pool: Pool,
+    /// Form of GELU.
+    #[serde(default)]
+    pub gelu: Gelu,
+    /// The encoder.
+    pub encoder: VitConfig,
+    /// The denoiser (MDD of one token has a linear head instead).
+    pub denoiser: DenoiserConfig,
+    /// A safetensors file with encoder weights (timm, MAE, DeiT names); empty: none.
+    #[serde(default)]
+    pub pretrained: String,
+    /// Do not train the encoder.
+    #[serde(default)]
+    pub freeze_encoder: bool,
+}
+
+fn default_method() -> Method {
+    Method::Tdd
+}
+
+/// Names of [`ModelConfig::preset`].
+pub const PRESETS: [&str; 12] = [
+    "digits",
+    "tiny",
+    "cifar",
+    "vit-s16",
+    "vit-b16",
+    "vit-l16",
+    "vit-h14",
+    "shapes",
+    "caption-tiny",
+    "coco-96",
+    "caption",
+    "text",
+];
+
+impl ModelConfig {
+    /// Whether it is told an image.
+    pub fn is_conditional(&self) -> bool {
+        self.condition == Conditioning::Image
+    }
+
+    /// A network by name.
+    pub fn preset(name: &str) -> Result<ModelConfig> {
+        // image, patch, channels, width, depth, heads | denoiser width, depth, heads | pool
+        let (e, d, pool) = match name {
+            "digits" => ((8, 2, 1, 64, 4, 4), (64, 2, 4), Pool::Mean),
+            "tiny" => ((32, 4, 3, 192, 6, 3), (192, 2, 3), Pool::Cls),
+            "cifar" => ((32, 4, 3, 384, 7, 6), (384, 3, 6), Pool::Cls),
+            "vit-s16" => ((224, 16, 3, 384, 12, 6), (384, 3, 6), Pool::Cls),
+            "vit-b16" => ((224, 16, 3, 768, 12, 12), (768, 3, 12), Pool::Cls),
+            "vit-l16" => ((224, 16, 3, 1024, 24, 16), (1024, 3, 16), Pool::Cls),
+            "vit-h14" => ((224, 14, 3, 1280, 32, 16), (1280, 3, 16), Pool::Cls),
+            // Sequences: every token of the encoder is a condition token.
+            "shapes" => ((32, 8, 3, 64, 3, 4), (64, 2, 4), Pool::All),
+            "caption-tiny" => ((64, 8, 3, 192, 6, 3), (192, 4, 3), Pool::All),
+            "coco-96" => ((96, 12, 3, 384, 6, 6), (384, 4, 6), Pool::All),
+            "caption" => ((224, 16, 3, 768, 12, 12), (768, 6, 12), Pool::All),
+            // No condition: the encoder is not built.
+            "text" => ((8, 2, 1, 64, 4, 4), (512, 8, 8), Pool::All),
+            _ => {
+                return Err(Error::Input(format!("'{name}' is not a preset; use one of {}", PRESETS.join(", "))));
+            }
+        };
+        // Small networks are told the condition once: with all tokens of an image in every copy, most of the work of a
+        // training step would be the same numbers again. The others are the paper's.
+        let condition_attention = match name {
+            "shapes" | "coco-96" => ConditionAttention::Prefix,
+            _ => ConditionAttention::Full,
+        };
+        Ok(ModelConfig {
+            method: Method::Tdd,
+            classes: 0,
+            condition: if name == "text" { Conditioning::None } else { Conditioning::Image },
+            pool,
+            gelu: Gelu::Erf,
+            encoder: VitConfig {
+                image: e.0,
+                patch: e.1,
+                channels: e.2,
+                width: e.3,
+                depth: e.4,
+                heads: e.5,
+                drop_path: 0.0,
+            },
+            denoiser: DenoiserConfig { condition_attention, ..DenoiserConfig::new(d.0, d.1, d.2) },
+            pretrained: String::new(),
+            freeze_encoder: false,
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! `[sample]`.
+
+use serde::{Deserialize, Serialize};
+
+/// How a noisy vector becomes the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sampler {
+    /// One-hot of the most likely class, noised again: the paper's.
+    Argmax,
+    /// One-hot of a class drawn from the prediction.
+    Multinomial,
+    /// The prediction itself.
+    Softmax,
+    /// Deterministic: keeps the implied noise.
+    Ddim,
+    /// The true reverse step, which carries y_t forward.
+    Ancestral,
+}
+
+/// What stands for the clean vector in the ancestral step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PosteriorMean {
+    /// The prediction itself: what the likelihood bound is about.
+    Soft,
+    /// One-hot of the most likely class.
+    Argmax,
+    /// One-hot of a class drawn from the prediction.
+    Drawn,
+}
+
+/// How noise is drawn for a network that sees it only through its first layer W.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoiseKind {
+    /// Exact where the vocabulary is more than twice as wide as the network, else dense.
+    Auto,
+    /// One normal number per class, times W.
+    Dense,
+    /// One normal number per feature, times the Cholesky factor of W·Wᵀ: the same distribution for less.
+    Exact,
+}
+
+/// Which masked tokens a sampler of the masked twin reveals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unmasking {
+    /// Each with the same chance: the true reverse process.
+    Random,
+    /// Those first that the network is surest of.
+    Confident,
+}
+
+/// Which of several texts is the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rank {
+    /// The one with the best bound on its likelihood.
+    Bound,
+    /// The one most like the others (minimum Bayes risk over n-grams).
+    Consensus,
+}
+
+/// How guidance grows over the steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuidanceShape {
+    /// The same at every step.
+    Constant,
+    /// From nearly none at the first step to all of it at the last.
+    Linear,
+}
+
+/// What the first step starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// Pure noise.
+    Noise,
+    /// Zeros: deterministic with one step.
+    Zeros,
+}
+
+/// How predictions are drawn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SampleConfig {
+    /// Number of steps S.
+    pub steps: usize,
+    /// From one vector to the next.
+    pub sampler: Sampler,
+    /// Guidance weight w; 1 costs one pass per step, anything else two.
+    pub guidance: f32,
+    /// Constant or linear guidance.
+    pub guidance_shape: GuidanceShape,
+    /// Schedule whose noise levels the steps follow; empty: the one of training.
+    pub schedule: String,
+    /// What the first step starts from.
+    pub start: Start,
+    /// What stands for the clean vector in the ancestral step.
+    pub posterior_mean: PosteriorMean,
+    /// How noise is drawn.
+    pub noise: NoiseKind,
+    /// Which masked tokens are revealed first (MDD of sequences).
+    pub unmask: Unmasking,
+    /// Predictions are the majority over this many independent draws.
+    pub votes: usize,
+    /// Texts written for each image, of which the best is kept.
+    pub candidates: usize,
+    /// Which of them is the best.
+    pub rank: Rank,
+    /// Start of the sampling noise.
+    pub seed: u64,
+}
+
+impl Default for SampleConfig {
+    fn default() -> SampleConfig {
+        SampleConfig {
+            steps: 20,
+            sampler: Sampler::Argmax,
+            guidance: 1.0,
+            guidance_shape: GuidanceShape::Constant,
+            schedule: String::new(),
+            start: Start::Noise,
+            posterior_mean: PosteriorMean::Soft,
+            noise: NoiseKind::Auto,
+            unmask: Unmasking::Random,
+            votes: 1,
+            candidates: 1,
+            rank: Rank::Bound,
+            seed: 0,
+        }
+    }
+}

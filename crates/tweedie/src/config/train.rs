@@ -1,0 +1,88 @@
+//! `[train]`.
+
+use serde::{Deserialize, Serialize};
+
+/// Type of activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Precision {
+    /// bf16 on a GPU, f32 on the CPU.
+    Auto,
+    /// Always f32.
+    F32,
+    /// Always bf16 (GPU only).
+    Bf16,
+}
+
+/// Optimisation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrainConfig {
+    /// Passes over the training set.
+    pub epochs: usize,
+    /// Images per optimizer step.
+    pub batch: usize,
+    /// Parts that a batch is cut into to save memory; gradients are added up.
+    pub accumulate: usize,
+    /// Noisy copies per image that share its features, each with its own timestep.
+    pub kfold: usize,
+    /// Learning rate per 256 images of batch.
+    pub lr: f32,
+    /// The rate ends at this share of its peak.
+    pub min_lr: f32,
+    /// Epochs of linear warm-up.
+    pub warmup_epochs: f32,
+    /// Decoupled weight decay.
+    pub weight_decay: f32,
+    /// Second-moment decay.
+    pub beta2: f32,
+    /// Global norm that gradients are clipped to (0: not).
+    pub clip: f32,
+    /// Decay of the averaged weights (0: none).
+    pub ema: f32,
+    /// Chance that a noisy copy loses its condition, for classifier-free guidance.
+    pub condition_drop: f32,
+    /// Type of activations.
+    pub precision: Precision,
+    /// Compute activations again in the backward pass to save memory.
+    pub recompute: bool,
+    /// Evaluate every so many epochs (and at the end).
+    pub eval_every: usize,
+    /// At most this many images per evaluation during training (0: all).
+    pub eval_images: usize,
+    /// Checkpoint every so many epochs.
+    pub checkpoint_every: usize,
+    /// Checkpoints to keep besides the best.
+    pub keep: usize,
+    /// Stop after so many steps in a row without a finite gradient.
+    pub max_skipped: u32,
+    /// Steps between lines of the log.
+    pub log_every: usize,
+}
+
+impl Default for TrainConfig {
+    fn default() -> TrainConfig {
+        TrainConfig {
+            epochs: 20,
+            batch: 128,
+            accumulate: 1,
+            kfold: 4,
+            lr: 1e-3,
+            min_lr: 0.01,
+            warmup_epochs: 1.0,
+            weight_decay: 0.05,
+            beta2: 0.95,
+            clip: 3.0,
+            ema: 0.999,
+            condition_drop: 0.1,
+            precision: Precision::Auto,
+            recompute: false,
+            eval_every: 1,
+            eval_images: 0,
+            checkpoint_every: 1,
+            keep: 2,
+            max_skipped: 20,
+            log_every: 10,
+        }
+    }
+}
