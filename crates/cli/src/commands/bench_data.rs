@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tweedie::augment::{AugmentConfig, Transform};
-use tweedie::data::{self, CacheMode, Loader, LoaderConfig, OpenOptions, SequenceConfig, SequenceOptions, Sequences, Task};
+use tweedie::data::{
+    self, CacheMode, Loader, LoaderConfig, OpenOptions, SequenceConfig, SequenceOptions, Sequences, Task,
+};
 use tweedie::tokenize::{Kind, Tokenizer};
 
 use crate::failure::{Failure, Result};

@@ -252,14 +252,14 @@ fn affine_loop<const C: usize, const CUBIC: bool>(
             let value = if dy == 0.0 {
                 let line = line(0);
                 if CUBIC {
-                    cubic([-1, 0, 1, 2].map(|k| wide(line[at(k)])), dx)
+                    cubic([wide(line[at(-1)]), wide(line[at(0)]), wide(line[at(1)]), wide(line[at(2)])], dx)
                 } else {
                     linear(wide(line[at(0)]), wide(line[at(1)]), dx)
                 }
             } else if dx == 0.0 {
                 let x = at(0);
                 if CUBIC {
-                    cubic([-1, 0, 1, 2].map(|k| wide(line(k)[x])), dy)
+                    cubic([wide(line(-1)[x]), wide(line(0)[x]), wide(line(1)[x]), wide(line(2)[x])], dy)
                 } else {
                     linear(wide(line(0)[x]), wide(line(1)[x]), dy)
                 }
@@ -268,7 +268,7 @@ fn affine_loop<const C: usize, const CUBIC: bool>(
                 let mut v = [[0.0; 4]; 4];
                 for (k, v) in v.iter_mut().enumerate() {
                     let line = &pixels[(y0 + k as isize - 1).clamp(0, bottom) as usize * w..][..w];
-                    *v = cubic([line[xs[0]], line[xs[1]], line[xs[2]], line[xs[3]]].map(wide), dx);
+                    *v = cubic([wide(line[xs[0]]), wide(line[xs[1]]), wide(line[xs[2]]), wide(line[xs[3]])], dx);
                 }
                 cubic(v, dy)
             } else {
@@ -287,7 +287,7 @@ fn affine_loop<const C: usize, const CUBIC: bool>(
 
 #[inline(always)]
 fn wide(p: [f32; 4]) -> [f64; 4] {
-    p.map(f64::from)
+    std::array::from_fn(|c| p[c] as f64) // `map` leaves calls in the loop
 }
 
 #[inline(always)]

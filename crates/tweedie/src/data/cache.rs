@@ -123,10 +123,11 @@ impl Pixels {
         }
         let each = sum / n + size_of::<OnceLock<Image>>() as u64;
         let all = (each * self.examples as u64).saturating_mul(11) / 10; // the probes are a sample
-        let _ = self.kept.set(self.budget.claim(all).then(|| Kept {
-            slots: (0..self.examples).map(|_| OnceLock::new()).collect(),
-            left: AtomicU64::new(all),
-        }));
+        let _ =
+            self.kept.set(self.budget.claim(all).then(|| Kept {
+                slots: (0..self.examples).map(|_| OnceLock::new()).collect(),
+                left: AtomicU64::new(all),
+            }));
     }
 }
 
