@@ -9,7 +9,7 @@ use crate::figures::{self, Axis, Figure, LinesSpec, Series};
 use crate::report::{self, Align, Table};
 
 fn some(x: Option<f64>) -> String {
-    x.map_or("–".into(), |x| format!("{x:.2}"))
+    x.map_or("–".into(), |x| format!("{:.2}", (100.0 * x).round() / 100.0 + 0.0)) // + 0.0: no "-0.00"
 }
 
 pub fn markdown(r: &Report) -> String {
@@ -115,10 +115,15 @@ fn draw(
         let name = format!("{} (exponent {})", c.what, some(exponent(c)));
         Series::new(name, c.points.iter().map(|p| p.value as f64).collect(), c.points.iter().map(y).collect())
     });
+    // Something that does not grow must look so: the axis spans a factor of four at least.
+    let values = || curves.iter().flat_map(|c| c.points.iter().map(y)).filter(|v| *v > 0.0);
+    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+    let margin = (4.0 * low / high).sqrt().max(1.15);
+    let axis = Axis::log(label);
     Ok(Figure::lines(&LinesSpec {
         title: format!("Growth of {of} with {}: {}", q.words(), r.preset),
         x: Axis::log(q.words()),
-        y: Axis::log(label),
+        y: if high > 0.0 { axis.range(low / margin, high * margin) } else { axis },
         series: series.collect(),
         size: None,
     })?)
