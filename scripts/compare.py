@@ -94,25 +94,8 @@ if rows:
 
 if "data" in a.what.split(","):
     if not a.images: sys.exit("--what data needs --images FOLDER with train/CLASS/*.jpg")
-    import time, torch
-    from torchvision import datasets, transforms as T
-    tf = T.Compose([T.RandomResizedCrop(224, interpolation=T.InterpolationMode.BICUBIC), T.RandomHorizontalFlip(), T.RandAugment(2, 9),
-                    T.ToTensor(), T.Normalize([.485, .456, .406], [.229, .224, .225]), T.RandomErasing(.25, value="random")])
-    torch.set_num_threads(1)
-    data = datasets.ImageFolder(os.path.join(a.images, "train"), tf)
-    def peer_rate():
-        loader = torch.utils.data.DataLoader(data, 64, shuffle=True, num_workers=a.threads, drop_last=False, persistent_workers=True)
-        for _ in loader: pass
-        n, begin = 0, time.perf_counter()
-        while time.perf_counter() - begin < 6:
-            for x, _ in loader: n += len(x)
-        return n / (time.perf_counter() - begin)
-    best = [0, 0]
-    for _ in range(a.rounds):
-        mine = json.loads(run([a.tweedie, "bench", "data", a.images, "--workers", str(a.threads), "--json"]))["per_second"]
-        best = [max(best[0], peer_rate()), max(best[1], mine)]
-    kept["data"] = {"torchvision": best[0], "tweedie": best[1], "workers": a.threads}
-    print(f"\n| data, 224×224, full ImageNet augmentation, {a.threads} workers | images/s |\n|---|---:|")
-    print(f"| torchvision | {best[0]:.0f} |\n| tweedie | {best[1]:.0f} |\n| ratio | {best[1] / best[0]:.2f} |")
+    import compare_data
+    kept["data"] = compare_data.measure(a.tweedie, a.images, a.rounds)
+    print("\n" + compare_data.table(kept["data"]))
 if a.json:
     json.dump(kept, open(a.json, "w"), indent=1)

@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    bench_data, bench_model, bench_ops, caption, classify, config_show, data_inspect, devices, eval, generate,
-    quickstart, reproduce, score, selftest, tokenizer, trace, train,
+    bench_data, bench_growth, bench_model, bench_ops, caption, classify, config_show, data_inspect, devices, eval,
+    generate, quickstart, reproduce, score, selftest, tokenizer, trace, train,
 };
 use failure::{Failure, Result};
 
@@ -90,6 +90,8 @@ enum Bench {
     Sample(bench_model::SampleArgs),
     /// Time reading, decoding and augmenting of a data set
     Data(bench_data::Args),
+    /// How time and memory grow with batch, image, vocabulary, sequence length and steps
+    Growth(bench_growth::Args),
     /// Time single ops beside the device's own ceilings, measured in the same run
     Ops(bench_ops::Args),
 }
@@ -119,6 +121,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Bench(Bench::Train(args)) => bench_model::train(&args),
         Command::Bench(Bench::Sample(args)) => bench_model::sample(&args),
         Command::Bench(Bench::Data(args)) => bench_data::run(&args),
+        Command::Bench(Bench::Growth(args)) => bench_growth::run(&args),
         Command::Bench(Bench::Ops(args)) => bench_ops::run(&args),
     }
 }

@@ -1,4 +1,4 @@
-//! Commands that show and time a model: `trace`, `bench train`, `bench sample`, `bench data`.
+//! Commands that show and time a model: `trace`, `bench train`, `bench sample`, `bench growth`, `bench data`.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -109,6 +109,40 @@ fn models_are_timed_on_data_made_up() {
 }
 
 #[test]
+fn growth_is_measured_point_by_point() {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    let growth = ["bench", "growth", "--preset", "digits", "--device", "cpu", "--repeats", "1", "--points", "3"];
+    let v = json(dir, &[&growth[..], &["--over", "batch,steps", "--out", "g", "--format", "json"]].concat());
+    let curves = v["curves"].as_array().unwrap();
+    // Training knows no sampling steps.
+    let names: Vec<_> = curves.iter().map(|c| (c["what"].as_str().unwrap(), c["over"].as_str().unwrap())).collect();
+    assert_eq!(names, [("train", "batch"), ("sample", "batch"), ("sample", "steps")]);
+    for c in curves {
+        let points = c["points"].as_array().unwrap();
+        assert_eq!(points.iter().map(|p| p["value"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 4]);
+        assert!(points.iter().all(|p| p["ms"].as_f64().unwrap() > 0.0 && p["peak"].as_f64().unwrap() > 0.0));
+        // The fit is that of the last two points.
+        let ms = |i: usize| points[i]["fastest"].as_f64().unwrap();
+        assert!((c["time_exponent"].as_f64().unwrap() - (ms(2) / ms(1)).log2()).abs() < 1e-9);
+        assert!(c["stopped"].is_null());
+    }
+    for name in ["growth-digits.md", "growth-digits.csv", "growth-digits.json", "growth-digits-batch-time.svg"] {
+        assert!(dir.join("g").join(name).exists(), "{name}");
+    }
+    assert!(dir.join("g/growth-digits-steps-memory.png").exists());
+    let csv = std::fs::read_to_string(dir.join("g/growth-digits.csv")).unwrap();
+    assert!(csv.lines().count() == 10 && csv.lines().all(|l| l.split(',').count() == 9), "{csv}");
+    // A point that takes too long ends its series and says so.
+    let v =
+        json(dir, &[&growth[..], &["--over", "batch", "--what", "train", "--limit", "0", "--format", "json"]].concat());
+    let c = &v["curves"][0];
+    assert!(c["stopped"].as_str().unwrap().contains("more than 0 s") && c["time_exponent"].is_null(), "{c}");
+    let (code, _, err) = run(dir, &[&growth[..], &["--over", "tokens"]].concat());
+    assert!(code == 1 && err.contains("digits has no sequence length"), "{err}");
+}
+
+#[test]
 fn reading_data_is_timed() {
     let dir = TempDir::new().unwrap();
     let dir = dir.path();
@@ -119,6 +153,9 @@ fn reading_data_is_timed() {
     }
     let v = json(dir, &["bench", "data", "set", "--image", "16", "--batch", "2", "--seconds", "0.1", "--json"]);
     assert!(v["per_second"].as_f64().unwrap() > 0.0 && v["skipped"] == 0);
+    let cached = ["bench", "data", "set", "--recipe", "digits", "--cache", "auto", "--batch", "2", "--seconds", "0.1"];
+    let v = json(dir, &[&cached[..], &["--json"]].concat());
+    assert!(v["cache"] == "auto" && v["augment"] == "digits" && v["image"] == 8, "{v}");
     let (code, _, err) = run(dir, &["bench", "data", "set", "--augment", "wild"]);
     assert!(code == 1 && err.contains("imagenet, crop, light or eval"), "{err}");
 }

@@ -128,7 +128,7 @@ struct Row {
 }
 
 /// Classes and tokens a preset is meant for: those of the data it was made for.
-fn usual(preset: &str) -> (Task, usize, usize) {
+pub fn usual(preset: &str) -> (Task, usize, usize) {
     match preset {
         "vit-s16" | "vit-b16" | "vit-l16" | "vit-h14" => (Task::Class, 1000, 1),
         "shapes" => (Task::Caption, 26, 16),

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub mod bench_data;
+pub mod bench_growth;
 pub mod bench_model;
 pub mod bench_ops;
 pub mod caption;

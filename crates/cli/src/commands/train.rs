@@ -50,6 +50,7 @@ pub fn open_data(config: &Config) -> Result<Dataset> {
         label_column: given(&config.data.label_column),
         val_fraction: config.data.val_fraction,
         split_seed: config.seed,
+        decoded_bytes: config.data.cache.bytes(),
         ..OpenOptions::default()
     };
     if config.data.path.is_empty() {

@@ -4,7 +4,7 @@ use super::draw::Draw;
 use super::simd;
 use crate::data::Image;
 use fast_image_resize as fir;
-use fir::images::{TypedImage, TypedImageRef};
+use fir::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fir::pixels::U8x3;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -45,8 +45,10 @@ pub struct Rect {
 }
 
 thread_local! {
-    /// The resizer with its scratch buffers, the crop, and the image between the two passes.
-    static RESIZER: RefCell<(fir::Resizer, [Vec<u8>; 2])> = RefCell::new((fir::Resizer::new(), Default::default()));
+    /// The resizer with its scratch buffers, and the image between the two passes.
+    static RESIZER: RefCell<(fir::Resizer, Vec<u8>)> = RefCell::new((fir::Resizer::new(), Vec::new()));
+    /// The pixels of an affine map's input.
+    static WIDE: RefCell<Vec<[f32; 4]>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Crop, then resize with an antialiased filter: PIL's `crop(...).resize(...)` to within one level per value (the
@@ -60,21 +62,17 @@ pub fn resized_crop(image: &Image, crop: Rect, width: usize, height: usize, filt
         if filter == Interpolation::Bilinear { fir::FilterType::Bilinear } else { fir::FilterType::CatmullRom };
     let options = fir::ResizeOptions::new().resize_alg(fir::ResizeAlg::Convolution(filter)).use_alpha(false);
     let mut out = vec![0; width * height * 3];
-    let done = RESIZER.with_borrow_mut(|(resizer, [cut, narrow])| {
-        cut.clear();
-        for y in crop.y..crop.y + crop.height {
-            let at = (y * image.width + crop.x) * 3;
-            cut.extend_from_slice(&image.data[at..at + crop.width * 3]);
-        }
+    let done = RESIZER.with_borrow_mut(|(resizer, narrow)| {
+        let whole = TypedImageRef::<U8x3>::from_buffer(image.width as u32, image.height as u32, &image.data).ok()?;
+        let [x, y, w, h] = [crop.x, crop.y, crop.width, crop.height].map(|v| v as u32);
+        let cut = TypedCroppedImage::from_ref(&whole, x, y, w, h).ok()?;
         // PIL's order, row by row first. It shows where a sharp edge overshoots, since values are clipped in between.
         narrow.resize(width * crop.height * 3, 0);
-        let mut pass = |from: &[u8], w: usize, h: usize, to: &mut [u8], to_h: usize| {
-            let from = TypedImageRef::<U8x3>::from_buffer(w as u32, h as u32, from).ok()?;
-            let mut to = TypedImage::<U8x3>::from_buffer(width as u32, to_h as u32, to).ok()?;
-            resizer.resize_typed(&from, &mut to, &options).ok()
-        };
-        pass(cut, crop.width, crop.height, narrow, crop.height)?;
-        pass(narrow, width, crop.height, &mut out, height)
+        let mut to = TypedImage::<U8x3>::from_buffer(width as u32, h, narrow).ok()?;
+        resizer.resize_typed(&cut, &mut to, &options).ok()?;
+        let from = TypedImageRef::<U8x3>::from_buffer(width as u32, h, narrow).ok()?;
+        let mut to = TypedImage::<U8x3>::from_buffer(width as u32, height as u32, &mut out).ok()?;
+        resizer.resize_typed(&from, &mut to, &options).ok()
     });
     debug_assert!(done.is_some(), "the crop lies inside the image and the buffers have their sizes");
     Image { width, height, channels: 3, data: out }
@@ -212,18 +210,16 @@ pub fn affine(image: &Image, m: [f64; 6], filter: Interpolation, fill: &[u8]) ->
 
 fn affine_typed<const C: usize, const CUBIC: bool>(image: &Image, m: [f64; 6], fill: &[u8]) -> Image {
     let mut out = Image::filled(image.width, image.height, fill);
-    // A pixel as four lanes: one vector of f64 in the loop.
-    let pixels: Vec<[f32; 4]> = image
-        .data
-        .as_chunks::<C>()
-        .0
-        .iter()
-        .map(|p| std::array::from_fn(|c| if c < C { p[c] as f32 } else { 0.0 }))
-        .collect();
-    simd(
-        #[inline(always)]
-        || affine_loop::<C, CUBIC>(&pixels, image.width, image.height, m, &mut out.data),
-    );
+    WIDE.with_borrow_mut(|pixels| {
+        // A pixel as four lanes: one vector of f64 in the loop.
+        pixels.clear();
+        let lanes = |p: &[u8; C]| std::array::from_fn(|c| if c < C { p[c] as f32 } else { 0.0 });
+        pixels.extend(image.data.as_chunks::<C>().0.iter().map(lanes));
+        simd(
+            #[inline(always)]
+            || affine_loop::<C, CUBIC>(pixels, image.width, image.height, m, &mut out.data),
+        );
+    });
     out
 }
 
@@ -249,12 +245,30 @@ fn affine_loop<const C: usize, const CUBIC: bool>(
             let (fx, fy) = (sx.floor(), sy.floor());
             let (dx, dy) = (sx - fx, sy - fy);
             let (x0, y0) = (fx as isize, fy as isize);
-            let value = if CUBIC {
+            // Shears and shifts along one axis leave the other at whole pixels, where both curves pass through them: the value
+            // is the same to the bit without their neighbours.
+            let line = |k: isize| &pixels[(y0 + k).clamp(0, bottom) as usize * w..][..w];
+            let at = |k: isize| (x0 + k).clamp(0, right) as usize;
+            let value = if dy == 0.0 {
+                let line = line(0);
+                if CUBIC {
+                    cubic([wide(line[at(-1)]), wide(line[at(0)]), wide(line[at(1)]), wide(line[at(2)])], dx)
+                } else {
+                    linear(wide(line[at(0)]), wide(line[at(1)]), dx)
+                }
+            } else if dx == 0.0 {
+                let x = at(0);
+                if CUBIC {
+                    cubic([wide(line(-1)[x]), wide(line(0)[x]), wide(line(1)[x]), wide(line(2)[x])], dy)
+                } else {
+                    linear(wide(line(0)[x]), wide(line(1)[x]), dy)
+                }
+            } else if CUBIC {
                 let xs: [usize; 4] = std::array::from_fn(|k| (x0 + k as isize - 1).clamp(0, right) as usize);
                 let mut v = [[0.0; 4]; 4];
                 for (k, v) in v.iter_mut().enumerate() {
                     let line = &pixels[(y0 + k as isize - 1).clamp(0, bottom) as usize * w..][..w];
-                    *v = cubic([line[xs[0]], line[xs[1]], line[xs[2]], line[xs[3]]].map(wide), dx);
+                    *v = cubic([wide(line[xs[0]]), wide(line[xs[1]]), wide(line[xs[2]]), wide(line[xs[3]])], dx);
                 }
                 cubic(v, dy)
             } else {
@@ -273,7 +287,7 @@ fn affine_loop<const C: usize, const CUBIC: bool>(
 
 #[inline(always)]
 fn wide(p: [f32; 4]) -> [f64; 4] {
-    p.map(f64::from)
+    std::array::from_fn(|c| p[c] as f64) // `map` leaves calls in the loop
 }
 
 #[inline(always)]

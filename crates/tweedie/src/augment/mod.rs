@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 /// Run `f` compiled for the widest vectors of this machine. Its result does not depend on them.
 #[inline(always)]
-fn simd<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn simd<R>(f: impl FnOnce() -> R) -> R {
     struct Run<F>(F);
     impl<R, F: FnOnce() -> R> pulp::NullaryFnOnce for Run<F> {
         type Output = R;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{Layout, OnCorrupt, OpenOptions, Overlong, SequenceConfig, SequenceOptions, Task};
+use crate::data::{CacheMode, Layout, OnCorrupt, OpenOptions, Overlong, SequenceConfig, SequenceOptions, Task};
 
 /// Where the data come from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +18,9 @@ pub struct DataConfig {
     pub corrupt: Corrupt,
     /// Decoding threads; 0: as many as there are cores.
     pub workers: usize,
+    /// Decoded images in memory, so that each is decoded once and not in every epoch: `auto` (a split whose images all fit
+    /// into an eighth of the memory) or `off`. The results are the same.
+    pub cache: CacheMode,
     /// Column of images in Parquet files; empty: found by type.
     pub image_column: String,
     /// Column of labels in Parquet files; empty: `label` or the only integer column.
@@ -49,6 +52,7 @@ impl Default for DataConfig {
             val_fraction: 0.1,
             corrupt: Corrupt::Skip,
             workers: 0,
+            cache: CacheMode::Auto,
             image_column: String::new(),
             label_column: String::new(),
             task: Task::Class,
@@ -77,6 +81,7 @@ impl DataConfig {
                 image_column: given(&self.image_column),
                 val_fraction: self.val_fraction,
                 split_seed: seed,
+                decoded_bytes: self.cache.bytes(),
                 ..OpenOptions::default()
             },
         }

@@ -42,6 +42,14 @@ impl Image {
         SPARE.set(self.data);
     }
 
+    /// The same image, in memory of the last one that this thread was done with.
+    pub(crate) fn copied(&self) -> Image {
+        let mut data = SPARE.take();
+        data.clear();
+        data.extend_from_slice(&self.data);
+        Image { data, ..*self }
+    }
+
     /// An image filled with `color`, which has one value for each channel.
     pub fn filled(width: usize, height: usize, color: &[u8]) -> Image {
         Image { width, height, channels: color.len(), data: color.repeat(width * height) }

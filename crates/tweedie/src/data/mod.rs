@@ -1,6 +1,7 @@
 //! Labelled images, captioned images and text from the layouts people have them in. [`open`] and [`open_sequences`] find
 //! the format of a path; `docs/data.md` describes each one. Sources are read lazily and by any number of threads.
 
+mod cache;
 mod cifar;
 mod classes;
 mod detect;
@@ -19,6 +20,7 @@ pub mod sequence;
 mod split;
 mod tar;
 
+pub use cache::CacheMode;
 pub use detect::Format;
 pub use error::{DataError, Result};
 pub use image::Image;
@@ -99,6 +101,8 @@ pub struct OpenOptions {
     pub split_seed: u64,
     /// Bytes of compressed images that a Parquet source may keep in memory.
     pub cache_bytes: usize,
+    /// Bytes of decoded images that may be kept; a split is kept whole or not at all. 0: none.
+    pub decoded_bytes: u64,
 }
 
 impl Default for OpenOptions {
@@ -111,6 +115,7 @@ impl Default for OpenOptions {
             val_fraction: 0.1,
             split_seed: 0,
             cache_bytes: 2 << 30, // all of CIFAR or Imagenette, a few hundred row groups of ImageNet
+            decoded_bytes: CacheMode::Auto.bytes(),
         }
     }
 }
@@ -193,6 +198,10 @@ pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Dataset> {
             return Err(DataError::layout(path, format!("the {split} split holds no images")));
         }
     }
+    let decoded = matches!(format, Format::Cifar10 | Format::Cifar100 | Format::Idx | Format::Embedded);
+    let budget = cache::Budget::new(options.decoded_bytes);
+    let keep = |s: Option<Source>| if decoded || options.decoded_bytes == 0 { s } else { s.map(|s| budget.images(s)) };
+    let (train, val, test) = (keep(train), keep(val), keep(test));
     let file = embedded.map(Path::new).unwrap_or(path);
     let mut dataset = Dataset {
         name: file.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned()),

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 use tweedie_engine::{Device, Group, ParamId, Params, ParamsBuilder, rng};
 
+use crate::augment::simd;
 use crate::error::Result;
 
 /// Initial values.
@@ -74,17 +75,32 @@ impl Plan {
 /// Stream of the noise that initial weights are drawn from; data and diffusion use others.
 const INIT_STREAM: u32 = 0x1417;
 
+/// Value `i` is number i % 4 of block i / 4: it depends on its address alone, not on who computes it.
 fn draw(init: Init, n: usize, seed: u64, which: u32) -> Vec<f32> {
     let key = [seed as u32, (seed >> 32) as u32];
-    let words = |i: usize, retry: u32| rng::philox([i as u32, which, retry, INIT_STREAM], key);
-    let normal = |i: usize, retry: u32| rng::normals_of(words(i / 4, retry))[i % 4];
+    let words = |block: u32, retry: u32| rng::philox([block, which, retry, INIT_STREAM], key);
     match init {
         Init::Zeros => vec![0.0; n],
         Init::Ones => vec![1.0; n],
-        Init::Normal(std) => (0..n).map(|i| std * normal(i, 0)).collect(),
+        Init::Normal(std) => blocks(
+            n,
+            #[inline(always)]
+            |b| rng::normals_of(words(b, 0)).map(|z| std * z),
+        ),
         Init::TruncNormal(std) => {
-            let within = |i: usize| (0..64).map(|r| normal(i, r)).find(|z| z.abs() <= 2.0).unwrap_or(0.0);
-            (0..n).map(|i| std * within(i)).collect()
+            let again = |b: u32, k: usize| {
+                (1..64).map(|r| rng::normals_of(words(b, r))[k]).find(|z| z.abs() <= 2.0).unwrap_or(0.0)
+            };
+            let mut all = blocks(
+                n,
+                #[inline(always)]
+                |b| rng::normals_of(words(b, 0)),
+            );
+            // One in 22 lies outside; apart from the loop above, which is then one stream of vectors.
+            all.par_iter_mut().with_min_len(PIECE).enumerate().for_each(|(i, z)| {
+                *z = std * if z.abs() <= 2.0 { *z } else { again((i / 4) as u32, i % 4) };
+            });
+            all
         }
         Init::Waves { width, plain, scale } => {
             let wave = |i: usize| {
@@ -92,10 +108,43 @@ fn draw(init: Init, n: usize, seed: u64, which: u32) -> Vec<f32> {
                 let angle = place as f64 / 10_000_f64.powf((column / 2 * 2) as f64 / width as f64);
                 scale * if column % 2 == 0 { angle.sin() } else { angle.cos() } as f32
             };
-            (0..n).map(|i| if i / width < plain { 0.02 * normal(i, 0) } else { wave(i) }).collect()
+            (0..n)
+                .map(
+                    |i| {
+                        if i / width < plain {
+                            0.02 * rng::normals_of(words((i / 4) as u32, 0))[i % 4]
+                        } else {
+                            wave(i)
+                        }
+                    },
+                )
+                .collect()
         }
-        Init::Uniform(bound) => (0..n).map(|i| bound * (2.0 * rng::uniform_of(words(i / 4, 0)[i % 4]) - 1.0)).collect(),
+        Init::Uniform(bound) => blocks(
+            n,
+            #[inline(always)]
+            |b| words(b, 0).map(|w| bound * (2.0 * rng::uniform_of(w) - 1.0)),
+        ),
     }
+}
+
+/// Values that a thread makes at a time.
+const PIECE: usize = 1 << 14;
+
+/// `n` values, four from each block.
+fn blocks(n: usize, of: impl Fn(u32) -> [f32; 4] + Sync) -> Vec<f32> {
+    let mut out = vec![0.0; n];
+    out.par_chunks_mut(PIECE).enumerate().for_each(|(piece, out)| {
+        simd(
+            #[inline(always)]
+            || {
+                for (k, four) in out.chunks_mut(4).enumerate() {
+                    four.copy_from_slice(&of((piece * PIECE / 4 + k) as u32)[..four.len()]);
+                }
+            },
+        )
+    });
+    out
 }
 
 #[cfg(test)]
@@ -123,5 +172,21 @@ mod tests {
         for p in w.windows(2) {
             assert!((dot(p[0], p[0]) - 9.0 * 8.0).abs() < 1e-3 && (dot(p[0], p[1]) - next).abs() < 1e-3);
         }
+    }
+
+    /// Weights of a seed must not change: each value by the definition, one at a time, beyond the first piece too.
+    #[test]
+    fn initial_values_are_those_of_their_addresses() {
+        let (n, seed, which) = (PIECE + 1003, 7_u64 << 33 | 5, 3);
+        let words = |i: usize, retry: u32| rng::philox([(i / 4) as u32, which, retry, INIT_STREAM], [5, 14]);
+        let normal = |i: usize, retry: u32| rng::normals_of(words(i, retry))[i % 4];
+        let within = |i: usize| (0..64).map(|r| normal(i, r)).find(|z| z.abs() <= 2.0).unwrap_or(0.0);
+        let same = |init: Init, value: &dyn Fn(usize) -> f32| {
+            let got = draw(init, n, seed, which);
+            assert!(got.len() == n && got.iter().enumerate().all(|(i, v)| v.to_bits() == value(i).to_bits()));
+        };
+        same(Init::Normal(0.3), &|i| 0.3 * normal(i, 0));
+        same(Init::TruncNormal(0.02), &|i| 0.02 * within(i));
+        same(Init::Uniform(0.5), &|i| 0.5 * (2.0 * rng::uniform_of(words(i, 0)[i % 4]) - 1.0));
     }
 }

@@ -112,7 +112,7 @@ fn differences(wanted: &Config, have: &Config) -> Result<Vec<String>> {
     flatten("", &serde_json::to_value(wanted)?, &mut a);
     flatten("", &serde_json::to_value(have)?, &mut b);
     let ignored = |k: &str| {
-        let places = ["data.path", "data.workers", "data.image_folder", "model.classes", "model.preset"];
+        let places = ["data.path", "data.workers", "data.cache", "data.image_folder", "model.classes", "model.preset"];
         let course =
             ["train.eval_every", "train.eval_images", "train.checkpoint_every", "train.keep", "train.log_every"];
         k.starts_with("sample.") || places.contains(&k) || course.contains(&k)

@@ -1,7 +1,7 @@
 //! What is to be trained: the variants of the method at one scale, a run for each of them and each seed.
 
 use tweedie::config::{Config, LossKind, Method};
-use tweedie::data::{Dataset, SequenceSet};
+use tweedie::data::{CacheMode, Dataset, SequenceSet};
 use tweedie::settings;
 
 use super::super::sequence_args::open_sequences;
@@ -294,13 +294,16 @@ fn about_captions(data: &SequenceSet) -> Result<String> {
     Ok(format!("{sizes:?}\n{texts:?}"))
 }
 
-/// A hash of settings and data, without where the data lie and how many threads read them.
+/// A hash of settings and data, without where the data lie and how they are read.
 fn fingerprint(config: &Config, data: &str) -> Result<u64> {
     let mut c = config.clone();
     c.data.path.clear();
     c.data.image_folder.clear();
     c.data.workers = 0;
-    let text = format!("{}\n{data}", settings::to_toml(&c)?);
+    c.data.cache = CacheMode::Auto;
+    // The line is taken out: runs made before there was a cache keep their keys.
+    let settings = settings::to_toml(&c)?.replace("cache = \"auto\"\n", "");
+    let text = format!("{settings}\n{data}");
     // FNV-1a: the standard library's hashes may change with its version, a folder's name must not.
     Ok(text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)))
 }
@@ -321,6 +324,7 @@ mod tests {
         let same = key(&|_| {});
         assert_eq!(same, key(&|c| c.data.path = "elsewhere".into()));
         assert_eq!(same, key(&|c| c.data.workers = 7));
+        assert_eq!(same, key(&|c| c.data.cache = CacheMode::Off));
         assert_ne!(same, key(&|c| c.train.lr *= 2.0));
         assert_ne!(same, key(&|c| c.seed = 1));
         let mut smaller = data.clone();

@@ -16,7 +16,7 @@ pub use detect::{SequenceFormat, guess_task};
 pub use encode::{SequenceConfig, Sequences};
 
 use super::split::{self, Subset};
-use super::{DataError, Image, Locality, OpenOptions, Result};
+use super::{DataError, Image, Locality, OpenOptions, Result, cache};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -218,7 +218,10 @@ pub fn open_sequences(path: impl AsRef<Path>, options: &SequenceOptions) -> Resu
             return Err(DataError::layout(path, format!("the {split} split holds no examples")));
         }
     }
-    let [mut train, mut val, mut test] = splits;
+    let kept = options.open.decoded_bytes > 0 && task == Task::Caption && format != SequenceFormat::Embedded;
+    let budget = cache::Budget::new(options.open.decoded_bytes);
+    let keep = |s: Option<Texts>| if kept { s.map(|s| budget.captions(s)) } else { s };
+    let [mut train, mut val, mut test] = splits.map(keep);
     let val_origin = split::choose_validation([&mut train, &mut val, &mut test], |all| hold_out(all, options));
     let file = detect::embedded(path).map_or(path, Path::new);
     let name = file.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
