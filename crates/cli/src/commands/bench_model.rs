@@ -45,6 +45,9 @@ pub struct Model {
     /// Timings, of which the median is shown
     #[arg(long, default_value_t = 20, value_name = "N")]
     repeats: usize,
+    /// On a GPU: also show the N kernels that take longest
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    profile: usize,
     /// markdown, csv or json
     #[arg(long, default_value = "markdown", value_name = "F")]
     format: String,
@@ -69,9 +72,6 @@ pub struct TrainArgs {
     /// Do not time the products by themselves
     #[arg(long)]
     no_floor: bool,
-    /// GPU: also show the N kernels that take longest
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    profile: usize,
 }
 
 #[derive(clap::Args)]
@@ -201,11 +201,16 @@ impl Model {
         }
     }
 
-    fn print(&self, rows: &[Row]) -> Result<()> {
+    /// The rows, and below them what a GPU spent its time on; beside other forms than Markdown that goes to stderr.
+    fn print(&self, rows: &[Row], profiles: &[String]) -> Result<()> {
+        let profiles: String = profiles.iter().map(|p| format!("\n{p}")).collect();
+        if self.format != "markdown" {
+            eprint!("{profiles}");
+        }
         match self.format.as_str() {
             "json" => report::print_json(&rows),
             "csv" => report::print(&csv(rows)?),
-            "markdown" => report::print(&text(rows)),
+            "markdown" => report::print(&(text(rows) + &profiles)),
             other => Err(Failure::input(format!("'{other}' is not a format; use markdown, csv or json"))),
         }
     }
@@ -251,6 +256,7 @@ fn time(device: &Device, repeats: usize, start: Instant, mut f: impl FnMut() -> 
 pub fn train(args: &TrainArgs) -> Result<()> {
     let start = Instant::now();
     let device = report::open_device(&args.model.device)?.device;
+    profile::check(&device, args.model.profile)?;
     let progress = Progress::new();
     let (mut rows, mut profiles) = (Vec::new(), Vec::new());
     for &b in &args.batch {
@@ -276,9 +282,9 @@ pub fn train(args: &TrainArgs) -> Result<()> {
         let mut row = args.model.row("train", &c, &device, times, first);
         row.kfold = args.kfold;
         row.parameters = count_parameters(&c.model, c.sizes())?.0;
-        if args.profile > 0 {
+        if args.model.profile > 0 {
             let step = || Ok(trainer.step_on(&batch, images.as_ref()).map(|_| ())?);
-            profiles.push(profile::show(&device, args.profile, 3, step)?);
+            profiles.push(profile::show(&device, args.model.profile, 3, step)?);
         }
         drop(trainer);
         if !args.no_floor {
@@ -290,8 +296,7 @@ pub fn train(args: &TrainArgs) -> Result<()> {
         rows.push(row);
     }
     drop(progress);
-    profiles.iter().try_for_each(|p| report::print(&format!("{p}\n")))?;
-    args.model.print(&rows)
+    args.model.print(&rows, &profiles)
 }
 
 /// Either kind of sampler on one batch.
@@ -349,8 +354,9 @@ impl<'a> Sampler<'a> {
 pub fn sample(args: &SampleArgs) -> Result<()> {
     let start = Instant::now();
     let device = report::open_device(&args.model.device)?.device;
+    profile::check(&device, args.model.profile)?;
     let progress = Progress::new();
-    let mut rows = Vec::new();
+    let (mut rows, mut profiles) = (Vec::new(), Vec::new());
     for &b in &args.batch {
         let (c, vocab) = args.model.config(b)?;
         let trainer = Trainer::new(&c, synthetic::material(&c, vocab)?, &device)?;
@@ -377,6 +383,9 @@ pub fn sample(args: &SampleArgs) -> Result<()> {
                 Device::Cuda(gpu) => {
                     let direct = sampler.graphs(false);
                     let (times, first) = time(&device, args.model.repeats, start, || direct.run())?;
+                    if args.model.profile > 0 {
+                        profiles.push(profile::show(&device, args.model.profile, 1, || direct.run())?);
+                    }
                     let (direct_ms, before) = (median(times.clone()), gpu.queued());
                     direct.run()?;
                     let launches = gpu.queued() - before;
@@ -405,7 +414,7 @@ pub fn sample(args: &SampleArgs) -> Result<()> {
         }
     }
     drop(progress);
-    args.model.print(&rows)
+    args.model.print(&rows, &profiles)
 }
 
 fn csv(rows: &[Row]) -> Result<String> {
