@@ -1,5 +1,6 @@
 //! Every kernel file compiles for Ampere and Hopper. Needs libnvrtc but no GPU: `pip install nvidia-cuda-nvrtc`.
 
+use rayon::prelude::*;
 use tweedie_engine::cuda;
 
 #[test]
@@ -11,12 +12,12 @@ fn every_kernel_compiles_for_sm_80_and_sm_90() {
     }
     let files = cuda::kernel_files();
     assert!(files.iter().any(|f| f.name() == "norm.cu"), "the list of kernel files has lost one that must be there");
-    for file in &files {
+    files.par_iter().for_each(|file| {
         for arch in ["sm_80", "sm_90"] {
             let cubin = cuda::compile(file, arch).unwrap_or_else(|e| panic!("variant {}: {e}", file.variant));
             assert!(cubin.starts_with(b"\x7fELF"), "{} for {arch}: not a binary", file.name());
         }
-    }
+    });
 }
 
 /// A chip that no compiler knows: the compiler's own words come back, not a panic.

@@ -10,7 +10,7 @@ use cudarc::nvrtc::sys as rtc;
 use super::{Cuda, cu, libraries, lock};
 use crate::error::{Error, Result};
 
-const PRELUDE: &str = include_str!("prelude.cu");
+pub(super) const PRELUDE: &str = include_str!("prelude.cu");
 
 /// The text of one kernel file.
 pub(crate) struct Source {
@@ -29,7 +29,7 @@ pub(crate) use source;
 
 /// A kernel file and one of the parameters it is compiled with.
 pub struct KernelFile {
-    source: &'static Source,
+    pub(super) source: &'static Source,
     /// Head size for attention, otherwise 0.
     pub variant: u32,
 }
@@ -71,7 +71,7 @@ fn rtc_check(call: &'static str, rc: rtc::nvrtcResult) -> Result<()> {
     if rc == rtc::nvrtcResult::NVRTC_SUCCESS { Ok(()) } else { Err(Error::Cuda { call, message: format!("{rc:?}") }) }
 }
 
-fn compile_source(source: &Source, variant: u32, arch: &str) -> Result<Vec<u8>> {
+pub(super) fn compile_source(source: &Source, variant: u32, arch: &str) -> Result<Vec<u8>> {
     libraries().nvrtc.as_ref().map_err(|e| Error::NoCuda(e.clone()))?;
     let text = |s: String| CString::new(s).map_err(|e| Error::op("compile", e.to_string()));
     let code = text(format!("{PRELUDE}#line 1 \"{}\"\n{}", source.file, source.code))?;
@@ -149,28 +149,11 @@ fn load_module(cubin: &[u8]) -> Result<sys::CUmodule> {
 
 impl Cuda {
     fn module(&self, source: &'static Source, variant: u32) -> Result<sys::CUmodule> {
-        let arch = self.info().arch();
-        let libs = libraries();
-        let version =
-            |f: &std::result::Result<super::Found, String>| f.as_ref().map(|f| f.version.clone()).unwrap_or_default();
-        let key = fingerprint(&[
-            PRELUDE,
-            source.code,
-            &variant.to_string(),
-            &arch,
-            &version(&libs.nvrtc),
-            &version(&libs.driver),
-        ]);
-        let path = cache_dir().map(|d| d.join(format!("{}-{variant}-{arch}-{key}.cubin", source.file)));
-        if let Some(m) = path.as_ref().and_then(|p| std::fs::read(p).ok()).and_then(|c| load_module(&c).ok()) {
-            return Ok(m);
+        let mut compiler = lock(&self.0.compiler);
+        if let Some(module) = compiler.kept(source, variant).and_then(|cubin| load_module(&cubin).ok()) {
+            return Ok(module);
         }
-        let cubin = compile_source(source, variant, &arch)?;
-        let module = load_module(&cubin)?;
-        if let Some(p) = path {
-            write_cache(&p, &cubin);
-        }
-        Ok(module)
+        load_module(&compiler.make(source, variant)?)
     }
 
     pub(super) fn kernel(

@@ -2,6 +2,7 @@
 
 mod alloc;
 mod blas;
+mod compiler;
 mod copies;
 mod graph;
 mod kernels;
@@ -96,6 +97,7 @@ struct Inner {
     /// Kernels and products queued so far.
     queued: AtomicU64,
     kernels: Mutex<kernels::Cache>,
+    compiler: Mutex<compiler::Compiler>,
     blas: OnceLock<blas::Blas>,
     /// Whether launches are timed, and those that were.
     profiling: AtomicBool,
@@ -272,8 +274,10 @@ impl Cuda {
         cu!(cuCtxSetCurrent(context))?;
         cu!(cuStreamCreate(&mut stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
         let main = Arc::new(Pool::default());
+        let compiler = Mutex::new(compiler::Compiler::new(info.arch()));
         Ok(Cuda(Arc::new(Inner {
             info,
+            compiler,
             context,
             stream,
             current: Mutex::new(main.clone()),
