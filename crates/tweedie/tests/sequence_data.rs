@@ -381,6 +381,26 @@ fn packed_windows_cover_the_stream() {
     assert_eq!([flat(set.train().unwrap()), flat(set.val().unwrap())].concat().concat(), text);
 }
 
+/// A small text has pieces small enough for a fifth of it to be held out, and none of it is lost.
+#[test]
+fn the_end_of_a_small_text_is_held_out() {
+    let fifth = SequenceOptions { open: OpenOptions { val_fraction: 0.2, ..OpenOptions::default() }, ..packed() };
+    let lines: String = (0..9000).map(|i| if i % 5 == 4 { "ten\n".into() } else { format!("{i} ") }).collect();
+    let unbroken = "größe".repeat(6000);
+    for (text, bytes) in [(&lines, 600), (&lines, 3000), (&lines, 32_000), (&unbroken, 3003), (&unbroken, 32_004)] {
+        let dir = TempDir::new().unwrap();
+        let text = &text[..text.floor_char_boundary(bytes)];
+        write(dir.path().join("input.txt"), text.as_bytes());
+        let set = data::open_sequences(dir.path(), &fifth).unwrap();
+        let [rest, held] = [set.train(), set.val()].map(|s| flat(s.unwrap()).concat());
+        assert_eq!(rest.clone() + &held, text);
+        // Pieces of 256 bytes up to the end of a line or word, for the shortest ones.
+        let share = held.len() as f64 / text.len() as f64;
+        assert!((0.05..0.4).contains(&share), "{share} of {bytes} bytes");
+        assert!(bytes < 30_000 || (0.15..0.25).contains(&share), "{share} of {bytes} bytes");
+    }
+}
+
 /// Text too large for memory: windows are real text of the right places, spread evenly, in epochs of their own.
 #[test]
 fn large_text_is_packed_where_it_lies() {
