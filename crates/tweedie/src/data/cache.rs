@@ -177,6 +177,10 @@ impl TextSource for Cached<dyn TextSource> {
         Ok((!image.data.is_empty()).then_some(image))
     }
 
+    fn file_name(&self, i: usize) -> Option<String> {
+        self.source.file_name(i)
+    }
+
     fn place(&self, i: usize) -> String {
         self.source.place(i)
     }
