@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tweedie_engine::{Device, Tensor};
+use tweedie_engine::Tensor;
 
 use crate::config::Rank;
 use crate::error::Result;
@@ -56,13 +56,12 @@ pub fn merits(
             Ok(Merit::Consensus(texts.chunks_exact(k).flat_map(consensus).collect()))
         }
         Rank::Bound => {
-            let device: Device = t.model.device();
             let mut all = vec![(0.0, 0.0); rows.len()];
             // One candidate of every example at a time, each with the noise of its example, so that candidates differ by
             // their text alone.
             for c in 0..k {
                 let tokens: Vec<u32> = rows.iter().skip(c).step_by(k).flat_map(|row| row.iter().copied()).collect();
-                let b = bound_of(t, &device, images, &tokens, examples, tokenizer, draws)?;
+                let b = bound_of(t, images, &tokens, examples, draws)?;
                 for (i, bound) in b.nats.into_iter().zip(b.error).enumerate() {
                     all[i * k + c] = bound;
                 }

@@ -192,7 +192,7 @@ pub fn bound_until(
     stop: Stop,
 ) -> Result<(Bounds, u64)> {
     let tokenizer = t.tokenizer()?;
-    let (n, device) = (t.model.sizes().tokens, t.model.device());
+    let n = t.model.sizes().tokens;
     let (mut all, mut chars) = (Bounds::default(), 0);
     for batch in loader(t, source, config, batch_size(t))? {
         go_on(stop)?;
@@ -200,7 +200,7 @@ pub fn bound_until(
         let wanted = wanted(limit, all.nats.len(), batch.indices.len());
         shorten(&mut batch, wanted, n);
         let images = images(t, config, &batch)?;
-        all.extend(bound_of(t, &device, images.as_ref(), &batch.tokens, &batch.indices, tokenizer, draws)?);
+        all.extend(bound_of(t, images.as_ref(), &batch.tokens, &batch.indices, draws)?);
         chars += characters(&batch.tokens, n, tokenizer);
         if limit > 0 && all.nats.len() >= limit {
             break;
@@ -237,21 +237,19 @@ fn characters(tokens: &[u32], n: usize, tokenizer: &Tokenizer) -> u64 {
 /// Bounds of tokens \[B·N\], one image each if the model is told them.
 pub fn bound_of(
     t: &Trained,
-    device: &Device,
     images: Option<&Tensor>,
     tokens: &[u32],
     examples: &[u32],
-    tokenizer: &Tokenizer,
     draws: usize,
 ) -> Result<Bounds> {
-    let sizes = t.model.sizes();
-    let weights = counted(tokens, sizes.tokens, tokenizer);
+    let (sizes, device) = (t.model.sizes(), t.model.device());
+    let weights = counted(tokens, sizes.tokens, t.tokenizer()?);
     let known = Known { tokens, n: sizes.tokens, vocab: sizes.vocab, examples, weights: weights.as_deref() };
     let network = bound::Conditioned::new(&t.model, images)?;
     let seed = 0;
     match t.model.is_tdd() {
-        true => TddBound::new(&t.schedule, t.lambda, sizes.vocab, draws, seed)?.of(&network, device, &known),
-        false => MddBound { steps: t.schedule.steps(), draws, seed }.of(&network, device, &known),
+        true => TddBound::new(&t.schedule, t.lambda, sizes.vocab, draws, seed)?.of(&network, &device, &known),
+        false => MddBound { steps: t.schedule.steps(), draws, seed }.of(&network, &device, &known),
     }
 }
 
