@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use rayon::prelude::*;
 use tweedie_engine::Tensor;
 
 use crate::config::Rank;
@@ -53,7 +54,7 @@ pub fn merits(
         Rank::Consensus => {
             let text = |row: &&[u32]| row.iter().rposition(|x| *x != tokenizer.pad()).map_or(0, |i| i + 1);
             let texts: Vec<&[u32]> = rows.iter().map(|row| &row[..text(row)]).collect();
-            Ok(Merit::Consensus(texts.chunks_exact(k).flat_map(consensus).collect()))
+            Ok(Merit::Consensus(texts.par_chunks_exact(k).flat_map_iter(consensus).collect()))
         }
         Rank::Bound => {
             let mut all = vec![(0.0, 0.0); rows.len()];
