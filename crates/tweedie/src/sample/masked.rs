@@ -25,7 +25,8 @@ pub trait Fill {
         Ok(())
     }
 
-    /// Logits \[B, N, V\] for `ids`, u32 \[B, N\], at time `t` of T; `guided`: pairs as in [`super::Denoise::logits`].
+    /// Logits \[B, N, V\] for `ids`, u32 \[B, N\], at time `t` of T; `guided`: pairs; rows may be longer than V: all as in
+    /// [`super::Denoise::logits`].
     fn logits(&self, ids: &Tensor, t: usize, guided: bool) -> Result<Tensor>;
 }
 
@@ -70,6 +71,7 @@ pub(super) fn fill(
             &logits,
             &Choose {
                 tokens: n,
+                classes: Some(network.vocab()),
                 guidance: weight.as_ref(),
                 how: match drawn {
                     true => How::Drawn { noise: &step_words, examples: ids },
@@ -77,6 +79,7 @@ pub(super) fn fill(
                 },
                 banned: limits.banned(),
                 given: limits.given.as_ref(),
+                numbers: true,
                 probabilities: false,
                 top,
             },
@@ -88,7 +91,7 @@ pub(super) fn fill(
             Unmasking::Random => Reveal::Random { noise: &step_reveals, examples: ids },
             Unmasking::Confident => Reveal::Confident,
         };
-        state = unmask(&state, (&chosen.tokens, &chosen.log_prob), mask, &share, how)?;
+        state = unmask(&state, (&chosen.tokens, &chosen.numbers()?.log_prob), mask, &share, how)?;
         each(&Filled { t, chosen: &chosen, state: &state })?;
     }
     Ok(state)
