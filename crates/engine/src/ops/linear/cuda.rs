@@ -70,6 +70,12 @@ pub(crate) fn few(
     Ok(true)
 }
 
+/// Columns of a result whose rows all start aligned. Few rows come from a kernel that leaves no gaps.
+pub(super) fn aligned_width(rows: usize, out: usize) -> usize {
+    if rows <= FEW { out } else { out.next_multiple_of(8) }
+}
+
+/// `shape` ends in the layer's outputs, or in more where rows shall start aligned ([`aligned_width`]).
 pub(super) fn forward(
     c: &Cuda,
     x: &Tensor,
@@ -106,8 +112,8 @@ pub(super) fn forward(
     if !done {
         c.gemm(&product(&y, Epilogue::None))?;
         if let Some(b) = &bias {
-            let name = by_type!(dtype, "add_bias");
-            c.launch(&SOURCE, 0, name, (y.len().div_ceil(256), 1, 1), 256, 0, args![&y, b, y.len() as i64, n])?;
+            let (name, grid) = (by_type!(dtype, "add_bias"), (y.len().div_ceil(256), 1, 1));
+            c.launch(&SOURCE, 0, name, grid, 256, 0, args![&y, b, y.len() as i64, y.width(), n])?;
         }
     }
     let Some(act) = act else { return Ok((y, None)) };

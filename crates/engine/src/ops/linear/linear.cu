@@ -58,10 +58,10 @@ template <typename T> __device__ void act_both(const T* pre, T* d, T* h, i64 n, 
     }
 }
 
-// y (rows, width) += b (width)
-template <typename T> __device__ void add_bias(T* y, const T* b, i64 n, int width) {
+// y (rows, stride) += b (width); n elements of y, with those beyond the width
+template <typename T> __device__ void add_bias(T* y, const T* b, i64 n, int stride, int width) {
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = from_f32<T>(to_f32(y[i]) + to_f32(b[i % width]));
+    if (i < n && i % stride < width) y[i] = from_f32<T>(to_f32(y[i]) + to_f32(b[i % stride]));
 }
 
 // y (rows, n) = act(x (rows, k)·wᵀ + bias) or x·wᵀ + bias + residual for at most M rows, w (n, k): a warp owns a column, reads
@@ -126,6 +126,8 @@ FEW(bf16, bf16, 8)
     extern "C" __global__ void act_both_##S(const T* pre, T* d, T* h, i64 n, int kind) {                           \
         act_both<T>(pre, d, h, n, kind);                                                                           \
     }                                                                                                              \
-    extern "C" __global__ void add_bias_##S(T* y, const T* b, i64 n, int width) { add_bias<T>(y, b, n, width); }
+    extern "C" __global__ void add_bias_##S(T* y, const T* b, i64 n, int stride, int width) {                      \
+        add_bias<T>(y, b, n, stride, width);                                                                       \
+    }
 LINEAR(float, f32)
 LINEAR(bf16, bf16)
