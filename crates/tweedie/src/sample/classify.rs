@@ -6,7 +6,7 @@ use tweedie_engine::{Tape, Tensor};
 use super::addresses::Addresses;
 use super::graphs::{Captured, GraphUse, Graphs};
 use super::limits::Limits;
-use super::network::{Conditioned, input_layer};
+use super::network::{Conditioned, projection};
 use super::walk::{Seen, Task, walk};
 use super::{Denoise, Projection, softmax};
 use crate::config::SampleConfig;
@@ -131,10 +131,7 @@ impl<'a> Classifier<'a> {
         lambda: f64,
         config: &'a SampleConfig,
     ) -> Result<Classifier<'a>> {
-        let projection = match model.is_tdd() {
-            true => Some(Projection::new(&input_layer(model)?, config.noise)?),
-            false => None,
-        };
+        let projection = projection(model, config.noise)?;
         Ok(Classifier { model, schedule, lambda, config, projection, graphs: Graphs::new() })
     }
 

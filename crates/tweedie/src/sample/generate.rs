@@ -8,7 +8,7 @@ use super::addresses::Addresses;
 use super::graphs::{Captured, GraphUse, Graphs};
 use super::limits::{Ending, Limits};
 use super::masked::{Filled, fill};
-use super::network::{Conditioned, input_layer};
+use super::network::{Conditioned, projection};
 use super::walk::{Seen, Task, walk};
 use super::{Denoise, Projection};
 use crate::config::SampleConfig;
@@ -138,10 +138,7 @@ impl<'a> Generator<'a> {
         lambda: f64,
         config: &'a SampleConfig,
     ) -> Result<Generator<'a>> {
-        let projection = match model.is_tdd() {
-            true => Some(Projection::new(&input_layer(model)?, config.noise)?),
-            false => None,
-        };
+        let projection = projection(model, config.noise)?;
         Ok(Generator { model, schedule, lambda, config, projection, graphs: Graphs::new() })
     }
 

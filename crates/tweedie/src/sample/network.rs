@@ -6,9 +6,10 @@ use tweedie_engine::ops::blend::guide;
 use tweedie_engine::ops::{linear, tokens};
 use tweedie_engine::{Device, Tape, Tensor, Var};
 
-use super::Denoise;
 use super::masked::Fill;
 use super::walk::scalars;
+use super::{Denoise, Projection};
+use crate::config::NoiseKind;
 use crate::error::{Error, Result};
 use crate::model::{Context, Input, Model, Pass};
 
@@ -19,9 +20,17 @@ const TOKEN_IN: &str = "denoiser.token_in.weight";
 const MUCH: usize = 4;
 
 /// The layer W of a TDD model, f32 \[d, V\].
-pub(super) fn input_layer(model: &Model) -> Result<Tensor> {
+fn input_layer(model: &Model) -> Result<Tensor> {
     let id = model.params.find(TOKEN_IN).filter(|_| model.is_tdd());
     Ok(model.params.value(id.ok_or_else(|| Error::Input("this model does not read noisy vectors".into()))?))
+}
+
+/// What draws noise for a TDD model; `None` for its twin.
+pub(super) fn projection(model: &Model, kind: NoiseKind) -> Result<Option<Projection>> {
+    match model.is_tdd() {
+        true => Ok(Some(Projection::new(&input_layer(model)?, kind)?.beside(model.dtype()))),
+        false => Ok(None),
+    }
 }
 
 /// A network and the condition of a batch.

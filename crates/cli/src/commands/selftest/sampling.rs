@@ -2,9 +2,9 @@
 
 use tweedie::config::{Method, ModelConfig, NoiseKind, SampleConfig, Sampler, Unmasking};
 use tweedie::model::{ConditionAttention, DenoiserKind, Model, Sizes};
-use tweedie::sample::{Classifier, Conditioned, Denoise, Ending, Generator, GraphUse, Request};
+use tweedie::sample::{Classifier, Conditioned, Denoise, Ending, Generator, GraphUse, Projection, Request};
 use tweedie::schedule::{Schedule, ScheduleKind};
-use tweedie_engine::{DType, Device, Tensor, cases};
+use tweedie_engine::{DType, Device, Noise, Tensor, cases};
 
 use super::findings::{Check, Findings, Result as Found};
 use super::gpu::{BITS, error, rms, same};
@@ -22,6 +22,9 @@ const STEPS: Check = Check { name: "f32", bound: 1e-3 };
 /// (0.1 % each, three times that by the weights 3 and −2).
 const GUIDED: [(DType, Check); 2] =
     [(DType::F32, Check { name: "f32", bound: 1e-5 }), (DType::Bf16, Check { name: "bf16", bound: 1e-2 })];
+
+/// Noise beside bf16: TF32 keeps eleven bits of both factors, rounded or cut.
+const NOISE: Check = Check { name: "bf16", bound: 2e-3 };
 
 const VOCAB: usize = 26;
 /// Odd, and so large beside the width that features are guided.
@@ -188,7 +191,28 @@ fn check_guided(device: &Device, (dtype, check): (DType, Check), findings: &mut 
     Ok(())
 }
 
+/// Exact noise to three digits against all of them, of few rows and of many.
+fn check_noise(device: &Device, findings: &mut Findings) -> Result<()> {
+    let (d, tokens) = (72, 16);
+    let weight = cases::random(1, &[d, 3 * d], 0.3).to_device(device)?;
+    let noise = Noise::new(device, 5, 1, 0)?;
+    for batch in [1, 40] {
+        let ids = Tensor::from_u32(device, &[batch], (0..batch as u32).collect())?;
+        let draw = |dtype| -> Result<Vec<f32>> {
+            let all = Projection::new(&weight, NoiseKind::Exact)?.beside(dtype);
+            Ok(all.draw(&noise, &ids, if batch == 1 { 1 } else { tokens })?.to_vec()?)
+        };
+        let want = draw(DType::F32)?;
+        let found = Found::Error(error(&want, &draw(DType::Bf16)?, rms(&want)));
+        findings.note(SAMPLING, &format!("exact noise of {batch}"), "noise", NOISE, found);
+    }
+    Ok(())
+}
+
 pub fn check(device: &Device, progress: &Progress, findings: &mut Findings) -> Result<()> {
+    if let Err(e) = check_noise(device, findings) {
+        findings.broken(SAMPLING, "exact noise", &e.to_string());
+    }
     for by in GUIDED {
         if let Err(e) = check_guided(device, by, findings) {
             findings.broken(SAMPLING, "guided features", &e.to_string());
@@ -222,8 +246,9 @@ mod tests {
     }
 
     #[test]
-    fn guided_features_are_checked() {
+    fn guided_features_and_noise_are_checked() {
         let mut findings = Findings::default();
+        check_noise(&Device::Cpu, &mut findings).unwrap();
         check_guided(&Device::Cpu, GUIDED[0], &mut findings).unwrap();
         assert!(findings.failures().is_empty(), "{:?}", findings.failures());
         let strict = Check { name: "f32", bound: 0.0 };

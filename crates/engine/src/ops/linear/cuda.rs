@@ -28,8 +28,9 @@ fn fuses(act: Act, dtype: DType, width: usize) -> bool {
 
 /// Rows that take a kernel of their own: cuBLASLt's tiles would be nearly empty.
 const FEW: usize = 8;
-/// Columns of one of its blocks, as in linear.cu.
+/// Warps of one of its blocks, and parts of 256 weights that each of them reads at once, as in linear.cu.
 const FEW_WARPS: usize = 8;
+const FEW_AHEAD: usize = 3;
 
 /// `TWEEDIE_FEW_ROWS=0` gives all products to cuBLASLt.
 fn few_rows(dtype: DType, rows: usize) -> Option<&'static str> {
@@ -65,8 +66,10 @@ pub(crate) fn few(
     let aligned = k.is_multiple_of(8) && (x.ptr() | w.ptr()).is_multiple_of(16);
     let Some(name) = few_rows(x.dtype(), rows).filter(|_| aligned) else { return Ok(false) };
     let kind = act.map_or(u32::MAX, |a| code(a.0) as u32); // −1: none
-    let args = args![x, w, bias, residual, y, act.map(|a| a.1), rows, n, k, kind];
-    c.launch(&SOURCE, 0, name, (n.div_ceil(FEW_WARPS), 1, 1), FEW_WARPS * 32, 0, args)?;
+    // Warps that share a column: so many that they read it at once.
+    let team = k.div_ceil(256 * FEW_AHEAD).next_power_of_two().min(FEW_WARPS);
+    let args = args![x, w, bias, residual, y, act.map(|a| a.1), rows, n, k, kind, team];
+    c.launch(&SOURCE, 0, name, (n.div_ceil(FEW_WARPS / team), 1, 1), FEW_WARPS * 32, 0, args)?;
     Ok(true)
 }
 
@@ -120,6 +123,17 @@ pub(super) fn forward(
     let h = Tensor::cuda(c, shape, dtype)?;
     launch_act(c, by_type!(dtype, "act_forward"), act, &y, &y, &h)?;
     Ok((h, Some(y)))
+}
+
+/// x·wᵀ in f32, to three digits.
+pub(super) fn rough(c: &Cuda, x: &Tensor, w: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    let y = Tensor::cuda(c, shape, DType::F32)?;
+    if !few(c, x, w, None, None, &y, None)? {
+        let (m, n, k) = (x.rows(), w.rows(), w.width());
+        let (a, b, epilogue) = (Mat::of(x), Mat::of(w).t(), Epilogue::None);
+        c.rough_gemm(&Gemm { m, n, k, a, b, c: Mat::of(&y), add: None, epilogue })?;
+    }
+    Ok(y)
 }
 
 /// dy·act'(pre).
