@@ -43,7 +43,7 @@ pub(crate) enum Epilogue {
     None,
     /// Add a vector along each row.
     Bias(u64),
-    /// Add a vector, store the sum at `aux`, apply the tanh form of GELU.
+    /// Add a vector, store the sum at `aux` unless that is 0, apply the tanh form of GELU.
     BiasGelu {
         bias: u64,
         aux: u64,
@@ -64,6 +64,7 @@ impl Epilogue {
         match self {
             Epilogue::None => CUBLASLT_EPILOGUE_DEFAULT,
             Epilogue::Bias(_) => CUBLASLT_EPILOGUE_BIAS,
+            Epilogue::BiasGelu { aux: 0, .. } => CUBLASLT_EPILOGUE_GELU_BIAS,
             Epilogue::BiasGelu { .. } => CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
             Epilogue::GeluGrad { .. } => CUBLASLT_EPILOGUE_DGELU,
             // cuBLAS is column-major: row-major `aᵀ·b` is its `B·A`, so our `a` is its B.
@@ -325,7 +326,7 @@ impl Blas {
         let out = cuda.alloc(g.m * g.c.stride * g.c.dtype.size())?;
         let vector = cuda.alloc(g.m.max(g.n) * 4)?;
         let aux = match g.epilogue {
-            Epilogue::BiasGelu { .. } => Some(cuda.alloc(g.m * g.n * 2)?),
+            Epilogue::BiasGelu { aux, .. } if aux != 0 => Some(cuda.alloc(g.m * g.n * 2)?),
             _ => None,
         };
         let epilogue = match g.epilogue {

@@ -51,8 +51,8 @@ fn few_rows(dtype: DType, rows: usize) -> Option<&'static str> {
     }
 }
 
-/// y = act(x·wᵀ + bias), with the pre-activation, or x·wᵀ + bias + residual, for few rows. `false`: these are not, or cannot be
-/// read 16 bytes at a time; nothing was done.
+/// y = act(x·wᵀ + bias), with the pre-activation where it is wanted, or x·wᵀ + bias + residual, for few rows. `false`: these are
+/// not, or cannot be read 16 bytes at a time; nothing was done.
 pub(crate) fn few(
     c: &Cuda,
     x: &Tensor,
@@ -60,7 +60,7 @@ pub(crate) fn few(
     bias: Option<&Tensor>,
     residual: Option<&Tensor>,
     y: &Tensor,
-    act: Option<(Act, &Tensor)>,
+    act: Option<(Act, Option<&Tensor>)>,
 ) -> Result<bool> {
     let (rows, n, k) = (x.rows(), w.rows(), w.width());
     let aligned = k.is_multiple_of(8) && (x.ptr() | w.ptr()).is_multiple_of(16);
@@ -68,7 +68,7 @@ pub(crate) fn few(
     let kind = act.map_or(u32::MAX, |a| code(a.0) as u32); // −1: none
     // Warps that share a column: so many that they read it at once.
     let team = k.div_ceil(256 * FEW_AHEAD).next_power_of_two().min(FEW_WARPS);
-    let args = args![x, w, bias, residual, y, act.map(|a| a.1), rows, n, k, kind, team];
+    let args = args![x, w, bias, residual, y, act.and_then(|a| a.1), rows, n, k, kind, team];
     c.launch(&SOURCE, 0, name, (n.div_ceil(FEW_WARPS / team), 1, 1), FEW_WARPS * 32, 0, args)?;
     Ok(true)
 }
@@ -78,7 +78,8 @@ pub(super) fn aligned_width(rows: usize, out: usize) -> usize {
     if rows <= FEW { out } else { out.next_multiple_of(8) }
 }
 
-/// `shape` ends in the layer's outputs, or in more where rows shall start aligned ([`aligned_width`]).
+/// The result, and the pre-activation if there is one and a gradient is `wanted`. `shape` ends in the layer's outputs, or in more
+/// where rows shall start aligned ([`aligned_width`]).
 pub(super) fn forward(
     c: &Cuda,
     x: &Tensor,
@@ -86,14 +87,16 @@ pub(super) fn forward(
     act: Option<Act>,
     residual: Option<&Tensor>,
     shape: &[usize],
+    wanted: bool,
 ) -> Result<(Tensor, Option<Tensor>)> {
     let (m, k, n, dtype) = (x.rows(), layer.inner(), layer.out(), x.dtype());
     let w = layer.w.value_as(dtype)?;
     let bias = layer.b.as_ref().map(|b| b.value_as(dtype)).transpose()?;
     let y = Tensor::cuda(c, shape, dtype)?;
+    let new_pre = || if wanted { Tensor::cuda(c, shape, dtype).map(Some) } else { Ok(None) };
     if m <= FEW {
-        let pre = act.map(|_| Tensor::cuda(c, shape, dtype)).transpose()?;
-        if few(c, x, &w, bias.as_ref(), residual, &y, act.zip(pre.as_ref()))? {
+        let pre = act.map(|_| new_pre()).transpose()?.flatten();
+        if few(c, x, &w, bias.as_ref(), residual, &y, act.map(|a| (a, pre.as_ref())))? {
             return Ok((y, pre));
         }
     }
@@ -103,9 +106,10 @@ pub(super) fn forward(
     if let (Some(act), Some(b)) = (act, &bias)
         && fuses(act, dtype, n)
     {
-        let pre = Tensor::cuda(c, shape, dtype)?;
-        if c.try_gemm(&product(&y, Epilogue::BiasGelu { bias: b.ptr(), aux: pre.ptr() }))? {
-            return Ok((y, Some(pre)));
+        let pre = new_pre()?;
+        let aux = pre.as_ref().map_or(0, Tensor::ptr);
+        if c.try_gemm(&product(&y, Epilogue::BiasGelu { bias: b.ptr(), aux }))? {
+            return Ok((y, pre));
         }
     }
     let done = match &bias {
@@ -120,9 +124,9 @@ pub(super) fn forward(
         }
     }
     let Some(act) = act else { return Ok((y, None)) };
-    let h = Tensor::cuda(c, shape, dtype)?;
+    let h = new_pre()?.unwrap_or_else(|| y.clone()); // in place where nobody asks for what was there
     launch_act(c, by_type!(dtype, "act_forward"), act, &y, &y, &h)?;
-    Ok((h, Some(y)))
+    Ok((h, wanted.then_some(y)))
 }
 
 /// x·wᵀ in f32, to three digits.

@@ -78,17 +78,13 @@ pub fn linear(tape: &Tape, x: &Var, w: &Var, b: Option<&Var>, act: Option<Act>, 
     ensure!(act.is_none() || residual.is_none(), "linear", "a residual is added to a product without activation");
     check_residual("linear", residual, &shape, x)?;
     let r = residual.map(Var::value);
+    let inputs = inputs(&[x, w], &[b, residual]);
     let (y, pre) = match x.value().cuda_device() {
-        Some(c) => cuda::forward(c, x.value(), &layer, act, r, &shape)?,
+        Some(c) => cuda::forward(c, x.value(), &layer, act, r, &shape, inputs.iter().any(|v| v.needs_grad()))?,
         None => cpu::forward(x.value(), &layer, act, r, &shape),
     };
     let act = act.zip(pre);
-    Ok(tape.record(y, &inputs(&[x, w], &[b, residual]), || Linear {
-        x: x.clone(),
-        layer,
-        act,
-        residual: residual.cloned(),
-    }))
+    Ok(tape.record(y, &inputs, || Linear { x: x.clone(), layer, act, residual: residual.cloned() }))
 }
 
 /// x·wᵀ + b as in [`linear`], whose rows may be longer than `out` on a GPU: there each starts at a multiple of 16 bytes, without
@@ -99,7 +95,7 @@ pub fn padded(x: &Tensor, w: &Var, b: &Var) -> Result<Tensor> {
     let (y, _) = match x.cuda_device() {
         Some(c) => {
             let width = cuda::aligned_width(x.rows(), layer.out());
-            cuda::forward(c, x, &layer, None, None, &out_shape(x.shape(), width))?
+            cuda::forward(c, x, &layer, None, None, &out_shape(x.shape(), width), false)?
         }
         None => cpu::forward(x, &layer, None, None, &out_shape(x.shape(), layer.out())),
     };
@@ -199,10 +195,12 @@ fn mlp_keeping(
     let (mid, shape) = (out_shape(x.shape(), up.out()), out_shape(x.shape(), down.out()));
     check_residual("mlp", residual, &shape, x)?;
     let r = residual.map(Var::value);
+    let inputs = inputs(&[x, w1, b1, w2, b2], &[residual]);
     let (hidden, pre, y) = match x.value().cuda_device() {
         Some(c) => {
-            let (h, pre) = cuda::forward(c, x.value(), &up, Some(act), None, &mid)?;
-            let (y, _) = cuda::forward(c, &h, &down, None, r, &shape)?;
+            let wanted = inputs.iter().any(|v| v.needs_grad());
+            let (h, pre) = cuda::forward(c, x.value(), &up, Some(act), None, &mid, wanted)?;
+            let (y, _) = cuda::forward(c, &h, &down, None, r, &shape, false)?;
             (h, pre, y)
         }
         None => {
@@ -214,15 +212,7 @@ fn mlp_keeping(
     let pre = pre.unwrap_or_else(|| hidden.clone());
     let keep = hidden.cuda_device().is_none() || keeps(hidden.len() * hidden.dtype().size());
     let hidden = keep.then_some(hidden);
-    Ok(tape.record(y, &inputs(&[x, w1, b1, w2, b2], &[residual]), || Mlp {
-        x: x.clone(),
-        up,
-        down,
-        act,
-        pre,
-        hidden,
-        residual: residual.cloned(),
-    }))
+    Ok(tape.record(y, &inputs, || Mlp { x: x.clone(), up, down, act, pre, hidden, residual: residual.cloned() }))
 }
 
 impl Backward for Mlp {
@@ -300,6 +290,15 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
         out.push(base(l.clone(), None));
         for act in [Act::GeluErf, Act::GeluTanh, Act::Silu] {
             out.push(base(format!("{l} {act:?}"), Some(act)));
+            // Without a gradient nothing is kept for it.
+            out.push(
+                Case::new("linear", format!("{l} {act:?}, no gradient"), move |t, v| {
+                    linear(t, &v[0], &v[1], Some(&v[2]), Some(act), None)
+                })
+                .normal("x", Role::Type, &[m, k], 1.0)
+                .normal("w", Role::Type, &[n, k], s)
+                .normal("b", Role::Type, &[n], 1.0),
+            );
         }
         out.extend([
             Case::new("linear", format!("{l} no bias"), |t, v| linear(t, &v[0], &v[1], None, None, None))
