@@ -219,23 +219,28 @@ fn guided_pairs_of_the_masked_twin_are_two_passes() {
 #[test]
 fn guided_features_give_guided_logits() {
     let (b, n, v, d) = (3, 5, 100, 24);
-    for attention in [ConditionAttention::Full, ConditionAttention::Prefix] {
-        let m = model(Method::Tdd, Conditioning::Image, attention, Sizes { vocab: v, tokens: n });
-        let network = Conditioned::new(&m, Some(&images(b)), 1, true).unwrap();
-        let u = cases::random(7, &[b, n, d], 1.0);
-        let pairs = Denoise::logits(&network, &u, 300, true).unwrap().to_vec().unwrap();
-        let guided = network.guided(&u, 300, 3.0).unwrap().expect("100 classes are four times 24").to_vec().unwrap();
-        for (i, pair) in pairs.chunks_exact(2 * n * v).enumerate() {
+    let same = |pairs: Tensor, guided: Option<Tensor>, what: &str| {
+        let guided = guided.expect("100 classes are four times 24").to_vec().unwrap();
+        for (i, pair) in pairs.to_vec().unwrap().chunks_exact(2 * n * v).enumerate() {
             let (c, u) = pair.split_at(n * v);
             for ((c, u), got) in c.iter().zip(u).zip(&guided[i * n * v..]) {
                 let want = u + 3.0 * (c - u);
                 // Sums of 24 terms, five times as large by the weights 3 and −2.
-                assert!((want - got).abs() < 5e-5 * (1.0 + want.abs()), "{attention:?}, example {i}: {got} {want}");
+                assert!((want - got).abs() < 5e-5 * (1.0 + want.abs()), "{what}, example {i}: {got} {want}");
             }
         }
-        let few = model(Method::Tdd, Conditioning::Image, attention, Sizes { vocab: 20, tokens: n });
-        let network = Conditioned::new(&few, Some(&images(b)), 1, true).unwrap();
-        assert!(network.guided(&u, 300, 3.0).unwrap().is_none());
+    };
+    let u = cases::random(7, &[b, n, d], 1.0);
+    let ids = Tensor::from_u32(&CPU, &[b, n], (0..(b * n) as u32).map(|i| i * 37 % 101).collect()).unwrap();
+    for attention in [ConditionAttention::Full, ConditionAttention::Prefix] {
+        let of = |method, vocab| model(method, Conditioning::Image, attention, Sizes { vocab, tokens: n });
+        let (tdd, mdd, few) = (of(Method::Tdd, v), of(Method::Mdd, v), of(Method::Tdd, 20));
+        let [tdd, mdd, few] = [&tdd, &mdd, &few].map(|m| Conditioned::new(m, Some(&images(b)), 1, true).unwrap());
+        let pairs = Denoise::logits(&tdd, &u, 300, true).unwrap();
+        same(pairs, Denoise::guided(&tdd, &u, 300, 3.0).unwrap(), &format!("{attention:?}"));
+        let pairs = Fill::logits(&mdd, &ids, 300, true).unwrap();
+        same(pairs, Fill::guided(&mdd, &ids, 300, 3.0).unwrap(), &format!("{attention:?}, the twin"));
+        assert!(Denoise::guided(&few, &u, 300, 3.0).unwrap().is_none());
     }
 }
 

@@ -6,7 +6,7 @@ use tweedie_engine::{Tape, Tensor};
 use super::addresses::Addresses;
 use super::graphs::{Captured, GraphUse, Graphs};
 use super::limits::Limits;
-use super::network::{Conditioned, input_layer};
+use super::network::{Conditioned, projection};
 use super::walk::{Seen, Task, walk};
 use super::{Denoise, Projection, softmax};
 use crate::config::SampleConfig;
@@ -21,12 +21,17 @@ pub struct Prediction<'a> {
     logits: &'a Tensor,
     guidance: Option<f32>,
     examples: usize,
+    vocab: usize,
 }
 
 impl Prediction<'_> {
     /// Guided logits, \[B·N·V\]. This waits for the device, so ask for them only where they are needed.
     pub fn logits(&self) -> Result<Vec<f32>> {
-        let l = self.logits.to_vec()?;
+        let mut l = self.logits.to_vec()?;
+        let (long, vocab) = (self.logits.width(), self.vocab);
+        if long > vocab {
+            l = l.chunks_exact(long).flat_map(|row| &row[..vocab]).copied().collect();
+        }
         let Some(w) = self.guidance else { return Ok(l) };
         let width = l.len() / (2 * self.examples).max(1);
         let guide = |pair: &[f32]| -> Vec<f32> {
@@ -57,12 +62,13 @@ struct Last {
     logits: Tensor,
     guidance: Option<f32>,
     examples: usize,
+    vocab: usize,
 }
 
 impl Last {
     fn logits(&self) -> Result<Vec<f32>> {
-        let Last { logits, guidance, examples } = self;
-        Prediction { t: 0, logits, guidance: *guidance, examples: *examples }.logits()
+        let Last { logits, guidance, examples, vocab } = self;
+        Prediction { t: 0, logits, guidance: *guidance, examples: *examples, vocab: *vocab }.logits()
     }
 }
 
@@ -75,13 +81,13 @@ fn last_of(
     lambda: f64,
     each: &mut dyn FnMut(&Prediction),
 ) -> Result<Last> {
-    let (mut last, examples) = (None, addresses.examples.len());
-    let task = Task { addresses, tokens, lambda, limits: &Limits::default(), top: 0, choose_last: false };
+    let (mut last, examples, vocab) = (None, addresses.examples.len(), projection.weight().width());
+    let task = Task { addresses, tokens, lambda, limits: &Limits::default(), trace: None, choose_last: false };
     walk(denoiser, projection, schedule, config, &task, |s: &Seen| {
         let Seen { t, logits, guidance, .. } = *s;
-        each(&Prediction { t, logits, guidance, examples });
+        each(&Prediction { t, logits, guidance, examples, vocab });
         if s.chosen.is_none() {
-            last = Some(Last { logits: logits.clone(), guidance, examples });
+            last = Some(Last { logits: logits.clone(), guidance, examples, vocab });
         }
         Ok(())
     })?;
@@ -125,10 +131,7 @@ impl<'a> Classifier<'a> {
         lambda: f64,
         config: &'a SampleConfig,
     ) -> Result<Classifier<'a>> {
-        let projection = match model.is_tdd() {
-            true => Some(Projection::new(&input_layer(model)?, config.noise)?),
-            false => None,
-        };
+        let projection = projection(model, config.noise)?;
         Ok(Classifier { model, schedule, lambda, config, projection, graphs: Graphs::new() })
     }
 
@@ -193,7 +196,8 @@ impl<'a> Classifier<'a> {
         let p = Pass::inference(&tape, &m.params, m.dtype());
         let f = m.masked_features(&p, &m.condition(&p, images)?)?;
         let logits = m.logits(&p, &f)?.value().clone();
-        Ok(Last { logits, guidance: None, examples: images.shape().first().copied().unwrap_or(0) })
+        let (examples, vocab) = (images.shape().first().copied().unwrap_or(0), m.sizes().vocab);
+        Ok(Last { logits, guidance: None, examples, vocab })
     }
 
     fn record(&self, c: &Cuda, images: &Tensor, examples: &[u32]) -> Result<Recorded<'a>> {

@@ -8,7 +8,7 @@ use super::addresses::Addresses;
 use super::graphs::{Captured, GraphUse, Graphs};
 use super::limits::{Ending, Limits};
 use super::masked::{Filled, fill};
-use super::network::{Conditioned, input_layer};
+use super::network::{Conditioned, projection};
 use super::walk::{Seen, Task, walk};
 use super::{Denoise, Projection};
 use crate::config::SampleConfig;
@@ -68,8 +68,8 @@ impl Traced {
         Ok(Traced {
             t,
             tokens: tokens.to_vec_u32()?,
-            log_probs: c.log_prob.to_vec()?,
-            entropy: c.entropy.to_vec()?,
+            log_probs: c.numbers()?.log_prob.to_vec()?,
+            entropy: c.numbers()?.entropy.to_vec()?,
             top,
         })
     }
@@ -138,10 +138,7 @@ impl<'a> Generator<'a> {
         lambda: f64,
         config: &'a SampleConfig,
     ) -> Result<Generator<'a>> {
-        let projection = match model.is_tdd() {
-            true => Some(Projection::new(&input_layer(model)?, config.noise)?),
-            false => None,
-        };
+        let projection = projection(model, config.noise)?;
         Ok(Generator { model, schedule, lambda, config, projection, graphs: Graphs::new() })
     }
 
@@ -178,7 +175,7 @@ impl<'a> Generator<'a> {
         let direct = || {
             let mut steps = Vec::new();
             let addresses = Addresses::new(&device, &ids, config.seed)?;
-            let (tokens, log_probs) = self.sample(&inputs, &addresses, top, &mut |t, tokens, chosen| {
+            let (tokens, log_probs) = self.sample(&inputs, &addresses, r.trace, &mut |t, tokens, chosen| {
                 if r.trace.is_some() {
                     steps.push(Traced::new(t, tokens, chosen)?);
                 }
@@ -203,7 +200,7 @@ impl<'a> Generator<'a> {
         &self,
         inputs: &Inputs,
         addresses: &Addresses,
-        top: usize,
+        trace: Option<usize>,
         each: &mut dyn FnMut(usize, &Tensor, &Chosen) -> Result<()>,
     ) -> Result<(Tensor, Tensor)> {
         let (model, config, limits) = (self.model, self.config, &inputs.limits);
@@ -212,18 +209,18 @@ impl<'a> Generator<'a> {
         let (Some(projection), None) = (&self.projection, &inputs.start) else {
             let Some(start) = &inputs.start else { return Err(Error::Input("there is nothing to start from".into())) };
             let each = |f: &Filled| each(f.t, &f.state.tokens, f.chosen);
-            let state = fill(&network, self.schedule, config, addresses, start, limits, top, each)?;
+            let state = fill(&network, self.schedule, config, addresses, start, limits, trace.unwrap_or(0), each)?;
             return Ok((state.tokens, state.log_prob));
         };
         let tokens = model.sizes().tokens;
-        let task = Task { addresses, tokens, lambda: self.lambda, limits, top, choose_last: true };
+        let task = Task { addresses, tokens, lambda: self.lambda, limits, trace, choose_last: true };
         let mut last = None;
         let denoiser: &dyn Denoise = &network;
         walk(denoiser, projection, self.schedule, config, &task, |s: &Seen| {
             let Some(c) = s.chosen else { return Ok(()) };
             each(s.t, &c.tokens, c)?;
             // Handles to what lies on the device; only the last is read.
-            last = Some((c.tokens.clone(), c.log_prob.clone()));
+            last = c.numbers.as_ref().map(|n| (c.tokens.clone(), n.log_prob.clone()));
             Ok(())
         })?;
         last.ok_or_else(|| Error::Input("a sampler needs at least one step".into()))
@@ -239,7 +236,8 @@ impl<'a> Generator<'a> {
             start: like.start.as_ref().map(place).transpose()?,
         };
         let addresses = Addresses::new(&device, ids, self.config.seed)?;
-        let (graph, (tokens, log_probs)) = c.capture(|| self.sample(&inputs, &addresses, 0, &mut |_, _, _| Ok(())))?;
+        let (graph, (tokens, log_probs)) =
+            c.capture(|| self.sample(&inputs, &addresses, None, &mut |_, _, _| Ok(())))?;
         Ok(Recorded { inputs, addresses, graph, tokens, log_probs })
     }
 

@@ -25,7 +25,13 @@ pub trait Fill {
         Ok(())
     }
 
-    /// Logits \[B, N, V\] for `ids`, u32 \[B, N\], at time `t` of T; `guided`: pairs as in [`super::Denoise::logits`].
+    /// As [`super::Denoise::guided`].
+    fn guided(&self, _ids: &Tensor, _t: usize, _w: f32) -> Result<Option<Tensor>> {
+        Ok(None)
+    }
+
+    /// Logits \[B, N, V\] for `ids`, u32 \[B, N\], at time `t` of T; `guided`: pairs; rows may be longer than V: all as in
+    /// [`super::Denoise::logits`].
     fn logits(&self, ids: &Tensor, t: usize, guided: bool) -> Result<Tensor>;
 }
 
@@ -63,13 +69,21 @@ pub(super) fn fill(
     for (i, pair) in times.windows(2).enumerate() {
         let (t, s) = (pair[0], pair[1]);
         let w = guidance_at(config, i, times.len() - 1);
-        let weight = if w == 1.0 { None } else { Some(scalars(&device, [w as f64])?) };
-        let logits = network.logits(&state.tokens, t, weight.is_some())?;
+        let mut guidance = (w != 1.0).then_some(w);
+        let logits = match guidance.map(|w| network.guided(&state.tokens, t, w)).transpose()?.flatten() {
+            Some(logits) => {
+                guidance = None;
+                logits
+            }
+            None => network.logits(&state.tokens, t, guidance.is_some())?,
+        };
+        let weight = guidance.map(|w| scalars(&device, [w as f64])).transpose()?;
         let step_words = words.later(i as u32);
         let chosen = choose(
             &logits,
             &Choose {
                 tokens: n,
+                classes: Some(network.vocab()),
                 guidance: weight.as_ref(),
                 how: match drawn {
                     true => How::Drawn { noise: &step_words, examples: ids },
@@ -77,6 +91,7 @@ pub(super) fn fill(
                 },
                 banned: limits.banned(),
                 given: limits.given.as_ref(),
+                numbers: true,
                 probabilities: false,
                 top,
             },
@@ -88,7 +103,7 @@ pub(super) fn fill(
             Unmasking::Random => Reveal::Random { noise: &step_reveals, examples: ids },
             Unmasking::Confident => Reveal::Confident,
         };
-        state = unmask(&state, (&chosen.tokens, &chosen.log_prob), mask, &share, how)?;
+        state = unmask(&state, (&chosen.tokens, &chosen.numbers()?.log_prob), mask, &share, how)?;
         each(&Filled { t, chosen: &chosen, state: &state })?;
     }
     Ok(state)

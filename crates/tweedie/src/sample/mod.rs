@@ -59,7 +59,7 @@ pub trait Denoise {
     }
 
     /// Logits \[B, N, V\] for `u` = W·y_t, f32 \[B, N, d\], at time `t`. `guided`: \[2·B, N, V\], each example with its condition
-    /// followed by itself without.
+    /// followed by itself without. Rows may be longer than V; nobody looks at what lies beyond.
     fn logits(&self, u: &Tensor, t: usize, guided: bool) -> Result<Tensor>;
 }
 

@@ -2,13 +2,14 @@
 
 use std::cell::{OnceCell, RefCell};
 
-use tweedie_engine::ops::blend::{First, blend};
-use tweedie_engine::ops::{elementwise, tokens};
+use tweedie_engine::ops::blend::guide;
+use tweedie_engine::ops::{linear, tokens};
 use tweedie_engine::{Device, Tape, Tensor, Var};
 
-use super::Denoise;
 use super::masked::Fill;
 use super::walk::scalars;
+use super::{Denoise, Projection};
+use crate::config::NoiseKind;
 use crate::error::{Error, Result};
 use crate::model::{Context, Input, Model, Pass};
 
@@ -19,9 +20,17 @@ const TOKEN_IN: &str = "denoiser.token_in.weight";
 const MUCH: usize = 4;
 
 /// The layer W of a TDD model, f32 \[d, V\].
-pub(super) fn input_layer(model: &Model) -> Result<Tensor> {
+fn input_layer(model: &Model) -> Result<Tensor> {
     let id = model.params.find(TOKEN_IN).filter(|_| model.is_tdd());
     Ok(model.params.value(id.ok_or_else(|| Error::Input("this model does not read noisy vectors".into()))?))
+}
+
+/// What draws noise for a TDD model; `None` for its twin.
+pub(super) fn projection(model: &Model, kind: NoiseKind) -> Result<Option<Projection>> {
+    match model.is_tdd() {
+        true => Ok(Some(Projection::new(&input_layer(model)?, kind)?.beside(model.dtype()))),
+        false => Ok(None),
+    }
 }
 
 /// A network and the condition of a batch.
@@ -101,13 +110,26 @@ impl<'a> Conditioned<'a> {
         m.features_at(&p, input, &self.time(t)?, context)
     }
 
-    fn head(&self, tape: &Tape, features: &Var) -> Result<Tensor> {
-        let p = Pass::inference(tape, &self.model.params, self.model.dtype());
-        Ok(self.model.logits(&p, features)?.value().clone())
+    /// Logits, in rows that may be longer than the vocabulary.
+    fn head(&self, tape: &Tape, features: &Tensor) -> Result<Tensor> {
+        let (w, b) = self.model.head(&Pass::inference(tape, &self.model.params, self.model.dtype()));
+        Ok(linear::padded(features, &w, &b)?)
     }
 
     fn forward(&self, tape: &Tape, input: &Input, rows: usize, t: usize, guided: bool) -> Result<Tensor> {
-        self.head(tape, &self.features(tape, input, rows, t, guided)?)
+        self.head(tape, self.features(tape, input, rows, t, guided)?.value())
+    }
+
+    /// The head is linear, so features can be guided in place of logits: one product with the vocabulary instead of two.
+    fn forward_guided(&self, tape: &Tape, input: &Input, rows: usize, t: usize, w: f32) -> Result<Tensor> {
+        let weight = scalars(&self.model.device(), [w as f64])?;
+        let features = self.features(tape, input, rows, t, true)?;
+        self.head(tape, &guide(features.value(), &weight)?)
+    }
+
+    /// Whether that saves more than it costs.
+    fn guides_features(&self) -> bool {
+        self.model.sizes().vocab >= MUCH * self.model.config().denoiser.width
     }
 }
 
@@ -120,22 +142,13 @@ impl Denoise for Conditioned<'_> {
         self.know(times)
     }
 
-    /// The head is linear, so features can be guided in place of logits: one product with the vocabulary instead of two. On a
-    /// GPU that would round them to bf16 once more.
     fn guided(&self, u: &Tensor, t: usize, w: f32) -> Result<Option<Tensor>> {
-        let &[rows, n, d] = u.shape() else { return Ok(None) };
-        let device = self.model.device();
-        if device != Device::Cpu || self.model.sizes().vocab < MUCH * d {
+        if !self.guides_features() {
             return Ok(None);
         }
-        let tape = Tape::inference();
+        let (tape, rows) = (Tape::inference(), u.shape()[0]);
         let twice = tokens::repeat(&tape, &tape.constant(u.clone()), 2)?;
-        let f = self.features(&tape, &Input::Projected(&twice), rows, t, true)?;
-        let f = elementwise::reshape(&tape, &f, &[rows, 2, n * d])?;
-        let (with, without) = (tokens::slice(&tape, &f, 0..1)?, tokens::slice(&tape, &f, 1..2)?);
-        let by = scalars(&device, [w as f64, 1.0 - w as f64, 0.0])?;
-        let f = blend(&by, First::Values(with.value()), Some(without.value()), None)?.reshape(&[rows, n, d])?;
-        Ok(Some(self.head(&tape, &tape.constant(f))?))
+        self.forward_guided(&tape, &Input::Projected(&twice), rows, t, w).map(Some)
     }
 
     fn logits(&self, u: &Tensor, t: usize, guided: bool) -> Result<Tensor> {
@@ -161,6 +174,14 @@ impl Fill for Conditioned<'_> {
 
     fn expect(&self, times: &[usize]) -> Result<()> {
         self.know(times)
+    }
+
+    fn guided(&self, ids: &Tensor, t: usize, w: f32) -> Result<Option<Tensor>> {
+        if !self.guides_features() {
+            return Ok(None);
+        }
+        let twice = tokens::repeat_ids(ids, 2)?;
+        self.forward_guided(&Tape::inference(), &Input::Tokens(&twice), ids.shape()[0], t, w).map(Some)
     }
 
     fn logits(&self, ids: &Tensor, t: usize, guided: bool) -> Result<Tensor> {

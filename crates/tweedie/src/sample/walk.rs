@@ -20,8 +20,8 @@ pub(super) struct Task<'a> {
     /// λ of λ-hot labels.
     pub lambda: f64,
     pub limits: &'a Limits,
-    /// How many of the most likely tokens to tell of.
-    pub top: usize,
+    /// Tell of every step, with this many of the most likely tokens; otherwise numbers come with the last step alone.
+    pub trace: Option<usize>,
     /// Choose tokens at the last step too.
     pub choose_last: bool,
 }
@@ -29,7 +29,7 @@ pub(super) struct Task<'a> {
 /// What one step predicts.
 pub(super) struct Seen<'a> {
     pub t: usize,
-    /// \[B, N, V\], or pairs \[2·B, N, V\] with a guidance weight.
+    /// \[B, N, V\], or pairs \[2·B, N, V\] with a guidance weight; rows may be longer than V.
     pub logits: &'a Tensor,
     pub guidance: Option<f32>,
     /// The tokens, but for the last step of a task that does not want them.
@@ -117,6 +117,7 @@ pub(super) fn walk(
         let step_words = words.later(i as u32);
         let how = Choose {
             tokens: n,
+            classes: Some(vocab),
             guidance: weight_of_condition.as_ref(),
             how: match draws(config) {
                 true => How::Drawn { noise: &step_words, examples },
@@ -124,8 +125,9 @@ pub(super) fn walk(
             },
             banned: task.limits.banned(),
             given: task.limits.given.as_ref(),
+            numbers: last || task.trace.is_some(),
             probabilities: soft && !last,
-            top: task.top,
+            top: task.trace.unwrap_or(0),
         };
         let chosen = choose(&logits, &how)?;
         each(&Seen { t, logits: &logits, guidance, chosen: Some(&chosen) })?;

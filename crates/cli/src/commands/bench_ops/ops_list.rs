@@ -148,6 +148,15 @@ fn choose(s: &Setup, rows: usize, classes: usize) -> Entry {
     })
 }
 
+/// The most likely class of each row, as in most steps of a sampler: rows start aligned.
+fn argmax(s: &Setup, rows: usize, classes: usize) -> Entry {
+    entry("argmax", format!("{rows} of {classes}"), moved(s, rows * classes, 0), move |s| {
+        let logits = s.normal(0, &[rows, 1, classes.next_multiple_of(8)], 1.0)?.cast(s.dtype)?;
+        let how = ops::choose::Choose { classes: Some(classes), ..ops::choose::Choose::argmax(1) };
+        Ok(Box::new(move || ops::choose::choose(&logits, &how).map(|_| ())))
+    })
+}
+
 /// Weights, gradient, both moments and the average are read, all but the gradient written, and the bf16 shadow on a GPU.
 fn adamw(s: &Setup, n: usize) -> Entry {
     let low = s.dtype == DType::Bf16;
@@ -185,6 +194,7 @@ pub fn entries(s: &Setup) -> Vec<Entry> {
             noisy_input(few(16), 24, 8000, d),
             token_scores(s, few(192), 8000),
             choose(s, few(96), 8000),
+            argmax(s, few(96), 8000),
             adamw(s, few(1 << 22)),
         ];
     }
@@ -203,6 +213,7 @@ pub fn entries(s: &Setup) -> Vec<Entry> {
         noisy_input(few(128), 32, 30522, d),
         token_scores(s, few(4096), 30522),
         choose(s, few(2048), 30522),
+        argmax(s, few(4096), 30522),
         adamw(s, few(110 << 20)),
     ]
 }

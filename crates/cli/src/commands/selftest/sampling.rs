@@ -2,9 +2,9 @@
 
 use tweedie::config::{Method, ModelConfig, NoiseKind, SampleConfig, Sampler, Unmasking};
 use tweedie::model::{ConditionAttention, DenoiserKind, Model, Sizes};
-use tweedie::sample::{Classifier, Ending, Generator, GraphUse, Request};
+use tweedie::sample::{Classifier, Conditioned, Denoise, Ending, Generator, GraphUse, Projection, Request};
 use tweedie::schedule::{Schedule, ScheduleKind};
-use tweedie_engine::{DType, Device, Tensor, cases};
+use tweedie_engine::{DType, Device, Noise, Tensor, cases};
 
 use super::findings::{Check, Findings, Result as Found};
 use super::gpu::{BITS, error, rms, same};
@@ -18,7 +18,19 @@ pub const SAMPLING: &str = "sampling";
 /// prediction itself is smooth; one that takes a token would jump where two are equally likely.
 const STEPS: Check = Check { name: "f32", bound: 1e-3 };
 
+/// Features guided before the head against guided logits: roundings of a product, and in bf16 those of features and logits
+/// (0.1 % each, three times that by the weights 3 and −2).
+const GUIDED: [(DType, Check); 2] =
+    [(DType::F32, Check { name: "f32", bound: 1e-5 }), (DType::Bf16, Check { name: "bf16", bound: 1e-2 })];
+
+/// Noise beside bf16: TF32 keeps eleven bits of both factors, rounded or cut.
+const NOISE: Check = Check { name: "bf16", bound: 2e-3 };
+
 const VOCAB: usize = 26;
+/// Odd, and so large beside the width that features are guided.
+const LARGE: usize = 4 * 64 + 3;
+/// With both halves of a guided pair more rows than a product of few rows takes.
+const BATCH: usize = 5;
 const LAMBDA: f64 = 1.0;
 
 /// What is sampled: `round` picks ids and images, everything else stays.
@@ -27,6 +39,7 @@ type Run<'a> = Box<dyn Fn(u32) -> Result<Vec<f32>> + 'a>;
 struct Subject {
     label: &'static str,
     model: ModelConfig,
+    vocab: usize,
     tokens: usize,
     sample: SampleConfig,
 }
@@ -48,8 +61,9 @@ fn subjects() -> Result<Vec<Subject>> {
     let by = |sampler| SampleConfig { sampler, ..sample.clone() };
     let drawn = SampleConfig { votes: 2, noise: NoiseKind::Exact, ..by(Sampler::Multinomial) };
     let random = SampleConfig { unmask: Unmasking::Random, ..by(Sampler::Ancestral) };
-    let one = |label, model, sample| Subject { label, model, tokens: 1, sample };
-    let many = |label, model, sample| Subject { label, model, tokens: 16, sample };
+    let one = |label, model, sample| Subject { label, model, vocab: VOCAB, tokens: 1, sample };
+    let many = |label, model, sample| Subject { label, model, vocab: VOCAB, tokens: 16, sample };
+    let wide = |label, model, sample| Subject { label, model, vocab: LARGE, tokens: 16, sample };
     Ok(vec![
         one("class argmax dense", digits.clone(), sample.clone()),
         one("class multinomial exact, 2 votes", digits.clone(), drawn),
@@ -60,13 +74,16 @@ fn subjects() -> Result<Vec<Subject>> {
         many("caption argmax full", attention(ConditionAttention::Full), sample.clone()),
         many("caption multinomial prefix", attention(ConditionAttention::Prefix), by(Sampler::Multinomial)),
         many("caption ddim prefix", attention(ConditionAttention::Prefix), by(Sampler::Ddim)),
-        many("caption twin", twin(&attention(ConditionAttention::Full)), random),
+        many("caption twin", twin(&attention(ConditionAttention::Full)), random.clone()),
+        wide("caption argmax, many words", shapes.clone(), sample.clone()),
+        wide("caption ddim, many words", shapes.clone(), by(Sampler::Ddim)),
+        wide("caption twin, many words", twin(&shapes), random),
     ])
 }
 
 impl Subject {
     fn model(&self, device: &Device, dtype: DType) -> Result<Model> {
-        Ok(Model::new(&self.model, Sizes { vocab: VOCAB, tokens: self.tokens }, device, dtype, 3)?)
+        Ok(Model::new(&self.model, Sizes { vocab: self.vocab, tokens: self.tokens }, device, dtype, 3)?)
     }
 
     fn images(&self, device: &Device, batch: usize, round: u32) -> Result<Tensor> {
@@ -76,8 +93,7 @@ impl Subject {
 
     /// Call `f` with what samples `model`, with or without graphs, and return what it says of them.
     fn with<R>(&self, model: &Model, graphs: bool, f: impl FnOnce(&Run) -> Result<R>) -> Result<(R, GraphUse)> {
-        const BATCH: usize = 3;
-        let schedule = Schedule::new(ScheduleKind::Cosine, 1000, VOCAB)?;
+        let schedule = Schedule::new(ScheduleKind::Cosine, 1000, self.vocab)?;
         let ids = |round: u32| (0..BATCH as u32).map(|i| 10 * round + i).collect::<Vec<_>>();
         let device = model.device();
         if self.tokens == 1 {
@@ -142,7 +158,66 @@ impl Subject {
     }
 }
 
+/// One network guided both ways.
+fn check_guided(device: &Device, (dtype, check): (DType, Check), findings: &mut Findings) -> Result<()> {
+    const WEIGHT: f32 = 3.0;
+    let s = Subject {
+        label: "guided features",
+        model: ModelConfig::preset("shapes")?,
+        vocab: LARGE,
+        tokens: 16,
+        sample: SampleConfig::default(),
+    };
+    let model = s.model(device, dtype)?;
+    let network = Conditioned::new(&model, Some(&s.images(device, BATCH, 0)?), 1, true)?;
+    let u = cases::random(7, &[BATCH, s.tokens, s.model.denoiser.width], 1.0).to_device(device)?;
+    // Rows may be longer than the vocabulary.
+    let values = |l: Tensor| -> Result<Vec<f32>> {
+        Ok(l.to_vec()?.chunks(l.width()).flat_map(|row| &row[..LARGE]).copied().collect())
+    };
+    let pairs = values(Denoise::logits(&network, &u, 300, true)?)?;
+    let guide = |pair: &[f32]| -> Vec<f32> {
+        let (c, u) = pair.split_at(s.tokens * LARGE);
+        c.iter().zip(u).map(|(c, u)| u + WEIGHT * (c - u)).collect()
+    };
+    let want: Vec<f32> = pairs.chunks_exact(2 * s.tokens * LARGE).flat_map(guide).collect();
+    match Denoise::guided(&network, &u, 300, WEIGHT)? {
+        Some(got) => {
+            let found = Found::Error(error(&want, &values(got)?, rms(&want)));
+            findings.note(SAMPLING, &format!("{} {dtype}", s.label), "logits", check, found);
+        }
+        None => findings.broken(SAMPLING, s.label, "features are not guided"),
+    }
+    Ok(())
+}
+
+/// Exact noise to three digits against all of them, of few rows and of many.
+fn check_noise(device: &Device, findings: &mut Findings) -> Result<()> {
+    let (d, tokens) = (72, 16);
+    let weight = cases::random(1, &[d, 3 * d], 0.3).to_device(device)?;
+    let noise = Noise::new(device, 5, 1, 0)?;
+    for batch in [1, 40] {
+        let ids = Tensor::from_u32(device, &[batch], (0..batch as u32).collect())?;
+        let draw = |dtype| -> Result<Vec<f32>> {
+            let all = Projection::new(&weight, NoiseKind::Exact)?.beside(dtype);
+            Ok(all.draw(&noise, &ids, if batch == 1 { 1 } else { tokens })?.to_vec()?)
+        };
+        let want = draw(DType::F32)?;
+        let found = Found::Error(error(&want, &draw(DType::Bf16)?, rms(&want)));
+        findings.note(SAMPLING, &format!("exact noise of {batch}"), "noise", NOISE, found);
+    }
+    Ok(())
+}
+
 pub fn check(device: &Device, progress: &Progress, findings: &mut Findings) -> Result<()> {
+    if let Err(e) = check_noise(device, findings) {
+        findings.broken(SAMPLING, "exact noise", &e.to_string());
+    }
+    for by in GUIDED {
+        if let Err(e) = check_guided(device, by, findings) {
+            findings.broken(SAMPLING, "guided features", &e.to_string());
+        }
+    }
     for s in subjects()? {
         for dtype in [DType::F32, DType::Bf16] {
             progress.say(SAMPLING, s.label);
@@ -168,5 +243,16 @@ mod tests {
             assert!(failures.iter().all(|f| f.contains("0 replays of 3")), "{failures:?}");
             assert_eq!(failures.len(), 1);
         }
+    }
+
+    #[test]
+    fn guided_features_and_noise_are_checked() {
+        let mut findings = Findings::default();
+        check_noise(&Device::Cpu, &mut findings).unwrap();
+        check_guided(&Device::Cpu, GUIDED[0], &mut findings).unwrap();
+        assert!(findings.failures().is_empty(), "{:?}", findings.failures());
+        let strict = Check { name: "f32", bound: 0.0 };
+        check_guided(&Device::Cpu, (DType::F32, strict), &mut findings).unwrap();
+        assert_eq!(findings.failures().len(), 1);
     }
 }

@@ -18,10 +18,35 @@ __device__ void blend(float* out, const float* by, const T* x, const float* matr
     out[i] = o;
 }
 
+// out (B, each) = u + w·(c − u) of pairs (B, 2, each): c, then u. n = B·each. A thread has eight elements, of one example or not.
+template <typename T> __device__ void guide(T* out, const T* pairs, const float* weight, i64 n, i64 each) {
+    i64 at = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 8;
+    if (at >= n) return;
+    float w = *weight;
+    if (each % 8 == 0) {
+        const T* c = pairs + at / each * each + at;
+        float x[8], y[8];
+        load8(c, x);
+        load8(c + each, y);
+#pragma unroll
+        for (int i = 0; i < 8; i++) x[i] = fmaf(w, x[i] - y[i], y[i]);
+        store8(out + at, x);
+        return;
+    }
+    for (i64 i = at; i < min(at + 8, n); i++) {
+        const T* c = pairs + i / each * each + i;
+        float u = to_f32(c[each]);
+        out[i] = from_f32<T>(fmaf(w, to_f32(*c) - u, u));
+    }
+}
+
 #define BLEND(T, S)                                                                                                  \
     extern "C" __global__ void blend_##S(float* out, const float* by, const T* x, const float* matrix, const u32* ids, \
                                          int v, const float* second, const float* third, i64 n, int d) {             \
         blend<T>(out, by, x, matrix, ids, v, second, third, n, d);                                                   \
+    }                                                                                                                \
+    extern "C" __global__ void guide_##S(T* out, const T* pairs, const float* weight, i64 n, i64 each) {             \
+        guide<T>(out, pairs, weight, n, each);                                                                       \
     }
 BLEND(float, f32)
 BLEND(bf16, bf16)

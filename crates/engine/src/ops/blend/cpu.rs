@@ -43,3 +43,15 @@ pub(super) fn blend(
     });
     Ok(Tensor::from_buf(out, like.shape()))
 }
+
+pub(super) fn guide(pairs: &[f32], w: f32, shape: &[usize]) -> Tensor {
+    let each: usize = shape[1..].iter().product();
+    let mut out = Buf::scratch(shape[0] * each);
+    par::rows(&mut out, each, 4 * each, |first, out| {
+        for (out, pair) in out.chunks_exact_mut(each).zip(pairs[first * 2 * each..].chunks_exact(2 * each)) {
+            let (c, u) = pair.split_at(each);
+            out.iter_mut().zip(c).zip(u).for_each(|((o, c), u)| *o = w.mul_add(c - u, *u));
+        }
+    });
+    Tensor::from_buf(out, shape)
+}

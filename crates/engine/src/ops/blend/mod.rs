@@ -1,5 +1,5 @@
 //! a·x + b·y + c·z with coefficients that lie on the device, where x may be columns of a matrix by id: a step of any sampler
-//! whose update is linear. For sampling only, so nothing is recorded on a tape.
+//! whose update is linear; and guidance of pairs. For sampling only, so nothing is recorded on a tape.
 
 mod cpu;
 mod cuda;
@@ -84,13 +84,46 @@ pub fn blend(by: &Tensor, first: First, second: Option<&Tensor>, third: Option<&
     }
 }
 
+/// u + w·(c − u) of `pairs` \[2·B, …\], each example with its condition c followed by itself without it u: \[B, …\] in the same
+/// type, computed in f32 and rounded once. `weight` holds w, f32 \[1\], on the device.
+pub fn guide(pairs: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    let shape = match pairs.shape() {
+        [twice, rest @ ..] if twice.is_multiple_of(2) && !pairs.is_empty() => [&[twice / 2], rest].concat(),
+        other => return Err(Error::op("guide", format!("{other:?} are not pairs"))),
+    };
+    check::compute_type("guide", pairs, pairs.dtype())?;
+    ensure!(
+        weight.shape() == [1] && weight.dtype() == DType::F32 && weight.device() == pairs.device(),
+        "guide",
+        "the guidance weight must be f32 [1] on {}, it is {weight:?}",
+        pairs.device()
+    );
+    match pairs.cuda_device() {
+        Some(c) => cuda::guide(c, pairs, weight, &shape),
+        None => Ok(cpu::guide(pairs.f32s(), weight.f32s()[0], &shape)),
+    }
+}
+
+fn guide_cases(size: Size) -> Vec<Case> {
+    let shapes: &[&[usize]] = match size {
+        Size::Tiny => &[&[2, 3]],
+        Size::Full => &[&[2, 1, 1], &[6, 5, 27], &[2, 17, 768], &[24, 4, 64]],
+    };
+    let make = |s: &&[usize]| {
+        Case::new("guide", format!("{s:?}"), |t, v| Ok(t.constant(guide(v[0].value(), v[1].value())?)))
+            .normal("pairs", Role::Type, s, 1.0)
+            .normal("weight", Role::Data, &[1], 3.0)
+    };
+    shapes.iter().map(make).collect()
+}
+
 pub(crate) fn cases(size: Size) -> Vec<Case> {
     // Rows, width, columns of the matrix.
     let shapes: &[[usize; 3]] = match size {
         Size::Tiny => &[[3, 2, 5]],
         Size::Full => &[[1, 1, 1], [12, 64, 10], [197, 33, 27], [37, 192, 1000], [5, 32, 30522]],
     };
-    let mut out = Vec::new();
+    let mut out = guide_cases(size);
     for &[rows, d, v] in shapes {
         for (columns, second, third) in
             [(true, true, true), (true, false, true), (false, true, true), (false, true, false)]

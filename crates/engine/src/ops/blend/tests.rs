@@ -31,3 +31,16 @@ fn absent_terms_are_zero_and_wrong_ones_errors() {
     let e = blend(&by, First::Columns { matrix: &random(0, &[3, 5], 1.0), ids: &ids }, Some(&z), None);
     assert!(e.err().unwrap().to_string().contains("id 5 at position 2"));
 }
+
+#[test]
+fn pairs_are_guided_each_by_its_own() {
+    let pairs = Tensor::from_f32(&Device::Cpu, &[4, 2], vec![1.0, 2.0, 10.0, 20.0, -1.0, 0.5, 4.0, 0.5]).unwrap();
+    let weight = |w| Tensor::from_f32(&Device::Cpu, &[1], vec![w]).unwrap();
+    let guided = |w| guide(&pairs, &weight(w)).unwrap();
+    assert_eq!(guided(3.0).shape(), [2, 2]);
+    assert_eq!(guided(3.0).to_vec().unwrap(), [-17.0, -34.0, -11.0, 0.5]); // u + 3·(c − u)
+    assert_eq!(guided(1.0).to_vec().unwrap(), [1.0, 2.0, -1.0, 0.5]);
+    assert_eq!(guided(0.0).to_vec().unwrap(), [10.0, 20.0, 4.0, 0.5]);
+    assert!(guide(&random(0, &[3, 2], 1.0), &weight(1.0)).is_err());
+    assert!(guide(&pairs, &random(0, &[2], 1.0)).is_err());
+}

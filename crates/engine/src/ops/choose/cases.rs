@@ -1,6 +1,6 @@
 //! Examples for comparing devices; the op has no gradient, so finite differences only run it.
 
-use super::{Banned, Choose, Chosen, FREE, How, choose};
+use super::{Banned, Choose, Chosen, FREE, How, MAX_TOP, choose};
 use crate::cases::{Case, Role, Size};
 use crate::device::Device;
 use crate::error::Result;
@@ -21,16 +21,19 @@ struct Options {
     guided: bool,
     drawn: bool,
     limits: bool,
+    /// Rows of logits that start aligned, with columns beyond the classes.
+    longer: bool,
 }
 
 impl Options {
     fn label(self) -> String {
         let with = |on: bool, text: &'static str| if on { text } else { "" };
         format!(
-            "{}{}{}",
+            "{}{}{}{}",
             if self.drawn { "drawn" } else { "argmax" },
             with(self.guided, ", guided"),
-            with(self.limits, ", banned and given")
+            with(self.limits, ", banned and given"),
+            with(self.longer, ", longer rows")
         )
     }
 }
@@ -50,8 +53,8 @@ fn part(c: &Chosen, part: Part) -> Result<Vec<f32>> {
     match part {
         Part::Tokens => out.extend(numbers(&c.tokens)?),
         Part::Numbers => {
-            out.extend(c.log_prob.to_vec()?);
-            out.extend(c.entropy.to_vec()?);
+            out.extend(c.numbers()?.log_prob.to_vec()?);
+            out.extend(c.numbers()?.entropy.to_vec()?);
         }
         Part::Probabilities => out.extend(c.probabilities.as_ref().map_or(Ok(Vec::new()), Tensor::to_vec)?),
         Part::Top => {
@@ -72,11 +75,18 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
     };
     let mut out = Vec::new();
     for &[b, n, v] in shapes {
-        for (i, o) in [(false, false, false), (true, false, true), (false, true, true), (true, true, false)]
-            .map(|(guided, drawn, limits)| Options { guided, drawn, limits })
-            .into_iter()
-            .enumerate()
+        for (i, o) in [
+            (false, false, false, false),
+            (true, false, true, false),
+            (false, true, true, false),
+            (true, true, false, true),
+            (false, false, true, true),
+        ]
+        .map(|(guided, drawn, limits, longer)| Options { guided, drawn, limits, longer })
+        .into_iter()
+        .enumerate()
         {
+            let width = if o.longer { (v + 1).next_multiple_of(8) } else { v };
             for p in [Part::Tokens, Part::Numbers, Part::Probabilities, Part::Top] {
                 let label = format!("[{b}, {n}, {v}] {}: {p:?}", o.label());
                 let case = Case::new("choose", label, move |t, vars| {
@@ -96,6 +106,7 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
                         logits,
                         &Choose {
                             tokens: n,
+                            classes: o.longer.then_some(v),
                             guidance: o.guided.then_some(&weight),
                             how: match o.drawn {
                                 true => How::Drawn { noise: &noise, examples: &examples },
@@ -103,16 +114,17 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
                             },
                             banned: o.limits.then_some(Banned { classes: &classes, rows: &bits }),
                             given: o.limits.then_some(&given),
+                            numbers: matches!(p, Part::Numbers),
                             probabilities: matches!(p, Part::Probabilities),
                             // Never so many that a banned class is among them: its logarithm is not finite.
-                            top: if matches!(p, Part::Top) { (v - 1).min(2 * i + 1) } else { 0 },
+                            top: if matches!(p, Part::Top) { (v - 1).min(2 * i + 1).min(MAX_TOP) } else { 0 },
                         },
                     )?;
                     let values = part(&chosen, p)?;
                     Ok(t.constant(Tensor::from_f32(&Device::Cpu, &[values.len()], values)?))
                 });
                 let copies = if o.guided { 2 } else { 1 };
-                out.push(case.normal("logits", Role::Type, &[copies * b, n, v], 3.0));
+                out.push(case.normal("logits", Role::Type, &[copies * b, n, width], 3.0));
             }
         }
     }

@@ -1,6 +1,6 @@
-// A token for each row of logits. One block owns a row and reads it once for the largest logit, once for the sums, once for
-// the probabilities; a draw reads one tile again. Probabilities are added up in f64; the exponentials are those of the CPU
-// bit for bit, so that both devices draw the same token.
+// A token for each row of logits. One block owns a row and reads it once for the largest logit; where more than that is asked
+// for, again for the sums and for the probabilities; a draw reads one tile more. Probabilities are added up in f64; the
+// exponentials are those of the CPU bit for bit, so that both devices draw the same token.
 
 constexpr int MAX_TILES = 512, MAX_BANNED = 32;
 constexpr u32 FREE = 0xffffffffu;
@@ -21,9 +21,14 @@ __device__ __forceinline__ float exp_same(float x) {
     return x < -87.3f ? 0.f : e;
 }
 
-__device__ __forceinline__ double block_sum(double v, double* scratch) {
+__device__ __forceinline__ double warp_sum(double v) {
 #pragma unroll
     for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffffu, v, o);
+    return v;
+}
+
+__device__ __forceinline__ double block_sum(double v, double* scratch) {
+    v = warp_sum(v);
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
     __syncthreads();
     if (lane == 0) scratch[warp] = v;
@@ -77,42 +82,104 @@ template <typename T> struct Row {
     float w;
     const u32* banned;
     int bans, vocab;
+    bool wide;  // all of the row can be read 16 bytes at a time, what lies beside it included
 
-    __device__ __forceinline__ float settle(float c, float u, int i) const {
-        float l = this->u ? __fmaf_rn(w, __fsub_rn(c, u), u) : c;
-        if (!(l == l)) l = NEG_INF;
-        for (int k = 0; k < bans; k++)
-            if (banned[k] == (u32)i) l = NEG_INF;
-        return l;
+    __device__ __forceinline__ float guided(float c, float u) const { return __fmaf_rn(w, __fsub_rn(c, u), u); }
+    __device__ __forceinline__ bool is_banned(int i) const {
+        bool is = false;
+#pragma unroll 1
+        for (int k = 0; k < bans; k++) is |= banned[k] == (u32)i;
+        return is;
     }
-    __device__ __forceinline__ float one(int i) const { return settle(to_f32(c[i]), u ? to_f32(u[i]) : 0.f, i); }
+    __device__ __forceinline__ float one(int i) const {
+        float l = u ? guided(to_f32(c[i]), to_f32(u[i])) : to_f32(c[i]);
+        return l == l && !is_banned(i) ? l : NEG_INF;
+    }
+    // Eight from `at` as they are, where the row is wide.
+    template <bool PAIR> __device__ __forceinline__ void plain(int at, float (&l)[8]) const {
+        load8(c + at, l);
+        if (PAIR) {
+            float y[8];
+            load8(u + at, y);
+#pragma unroll
+            for (int i = 0; i < 8; i++) l[i] = guided(l[i], y[i]);
+        }
+    }
     // Eight from `at`; beyond the vocabulary −∞.
     __device__ __forceinline__ void eight(int at, float (&l)[8]) const {
-        if (at + 8 <= vocab && ((((u64)(c + at)) | (u64)(u ? u + at : (const T*)0)) & 15) == 0) {
-            float x[8], y[8] = {0.f, 0.f, 0.f, 0.f, 0.f, 0.f, 0.f, 0.f};
-            load8(c + at, x);
-            if (u) load8(u + at, y);
+        if (wide && at < vocab) {
+            if (u) plain<true>(at, l);
+            else plain<false>(at, l);
 #pragma unroll
-            for (int i = 0; i < 8; i++) l[i] = settle(x[i], y[i], at + i);
+            for (int i = 0; i < 8; i++)
+                if (at + i >= vocab || !(l[i] == l[i])) l[i] = NEG_INF;
+#pragma unroll 1
+            for (int k = 0; k < bans; k++)
+#pragma unroll
+                for (int i = 0; i < 8; i++)
+                    if (banned[k] == (u32)(at + i)) l[i] = NEG_INF;
         } else {
 #pragma unroll
             for (int i = 0; i < 8; i++) l[i] = at + i < vocab ? one(at + i) : NEG_INF;
         }
     }
+
+    // The larger of `best` and eight logits from `at`, all of them before the vocabulary's end. Few of them are larger.
+    __device__ __forceinline__ void improve(const float (&l)[8], int at, Best& best) const {
+        float most = l[0];
+#pragma unroll
+        for (int i = 1; i < 8; i++) most = fmaxf(most, l[i]);
+        if (!(most > best.value)) return;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (l[i] > best.value && !is_banned(at + i)) best = Best{l[i], at + i};
+    }
+
+    // This thread's largest logit, the first of equals. Four loads are under way at a time, with nothing to wait for between.
+    template <bool PAIR> __device__ __forceinline__ Best largest() const {
+        constexpr int AHEAD = 4;
+        Best best{NEG_INF, 0x7fffffff};
+        int at = threadIdx.x * 8, step = blockDim.x * 8;
+        if (wide) {
+            for (; at + (AHEAD - 1) * step + 8 <= vocab; at += AHEAD * step) {
+                float l[AHEAD][8];
+#pragma unroll
+                for (int j = 0; j < AHEAD; j++) plain<PAIR>(at + j * step, l[j]);
+#pragma unroll
+                for (int j = 0; j < AHEAD; j++) improve(l[j], at + j * step, best);
+            }
+        }
+        for (; at < vocab; at += step) {
+            float l[8];
+            eight(at, l);
+            improve(l, at, best);
+        }
+        return best;
+    }
 };
 
-// logits (B·N, V), or (2·B·N, V) with weight (1): per example N rows with condition, N without. examples (B), classes (bans),
-// bits, given, tokens, log_prob, entropy (B·N), prob (B·N, V), top_tokens and top_log_prob (B·N, k); nulls: not asked for.
+// logits (B·N, V), or (2·B·N, V) with weight (1): per example N rows with condition, N without; rows lie `stride` apart.
+// examples (B), classes (bans), bits, given, tokens, log_prob, entropy (B·N), prob (B·N, V), top_tokens and top_log_prob
+// (B·N, k); nulls: not asked for. Without `add_up` there is nothing but the most likely token.
+// Dynamic shared memory: a double for each warp and tile, if they are added up.
+extern __shared__ double parts[];
+
 template <typename T>
-__device__ void choose(const T* logits, int n, int vocab, const float* weight, const u32* key, u32 step,
-                       const u32* examples, const u32* classes, int bans, const u32* bits, const u32* given, u32* tokens,
-                       float* log_prob, float* entropy, T* prob, int k, u32* top_tokens, float* top_log_prob) {
+__device__ void choose(const T* logits, int n, int vocab, int stride, const float* weight, const u32* key, u32 step,
+                       const u32* examples, const u32* classes, int bans, const u32* bits, const u32* given, int add_up,
+                       u32* tokens, float* log_prob, float* entropy, T* prob, int k, u32* top_tokens,
+                       float* top_log_prob) {
     __shared__ double sums[33];
     __shared__ double before[MAX_TILES];
     __shared__ Best bests[32];
     __shared__ u32 banned[MAX_BANNED];
     __shared__ int ban_count, pick;
     i64 row = blockIdx.x;
+    u32 fixed = given ? given[row] : FREE;
+    if (!add_up && fixed < (u32)vocab) {
+        if (threadIdx.x == 0) tokens[row] = fixed;
+        return;
+    }
     if (threadIdx.x == 0) {
         int count = 0;
         for (int j = 0; j < bans; j++)
@@ -123,26 +190,25 @@ __device__ void choose(const T* logits, int n, int vocab, const float* weight, c
     __syncthreads();
     Row<T> r;
     r.w = weight ? *weight : 1.f;
-    r.c = logits + (weight ? row / n * 2 * n + row % n : row) * vocab;
-    r.u = weight ? r.c + (i64)n * vocab : 0;
+    r.c = logits + (weight ? row / n * 2 * n + row % n : row) * stride;
+    r.u = weight ? r.c + (i64)n * stride : 0;
     r.banned = banned;
     r.bans = ban_count;
     r.vocab = vocab;
-    int tile = blockDim.x * 8, tiles = (vocab + tile - 1) / tile;
-    float l[8];
+    r.wide = stride % 8 == 0 && (((u64)r.c | (u64)r.u) & 15) == 0;
 
-    Best best{NEG_INF, 0x7fffffff};
-    for (int at = threadIdx.x * 8; at < vocab; at += tile) {
-        r.eight(at, l);
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            if (at + i < vocab && better(l[i], at + i, best)) best = Best{l[i], at + i};
+    Best best = block_best(weight ? r.template largest<true>() : r.template largest<false>(), bests);
+    if (best.value == NEG_INF) best.at = 0;
+    if (!add_up) {
+        if (threadIdx.x == 0) tokens[row] = (u32)best.at;
+        return;
     }
-    best = block_best(best, bests);
     float base = best.value == NEG_INF ? 0.f : best.value;
 
     // The sum of each tile; before[t] is what lies before tile t.
+    int tile = blockDim.x * 8, tiles = (vocab + tile - 1) / tile, warps = blockDim.x >> 5;
     double sum = 0.0, weighted = 0.0;
+    float l[8];
     for (int t = 0; t < tiles; t++) {
         r.eight(t * tile + threadIdx.x * 8, l);
         double s = 0.0;
@@ -152,13 +218,16 @@ __device__ void choose(const T* logits, int n, int vocab, const float* weight, c
             s += (double)e;
             if (e > 0.f) weighted += (double)e * (double)x;
         }
-        s = block_sum(s, sums);
-        if (threadIdx.x == 0) before[t] = sum;
-        sum += s;
+        s = warp_sum(s);
+        if ((threadIdx.x & 31) == 0) parts[t * warps + (threadIdx.x >> 5)] = s;
     }
-    weighted = block_sum(weighted, sums);
+    weighted = block_sum(weighted, sums);  // after its barriers all parts are there
+    for (int t = 0; t < tiles; t++) {
+        if (threadIdx.x == 0) before[t] = sum;
+        for (int w = 0; w < warps; w++) sum += parts[t * warps + w];
+    }
+    __syncthreads();
 
-    u32 fixed = given ? given[row] : FREE;
     u32 token = fixed < (u32)vocab ? fixed : (u32)best.at;
     if (key && fixed >= (u32)vocab && sum > 0.0) {
         Words words = noise_words(key, step, examples[row / n], (u32)(row % n));
@@ -191,8 +260,10 @@ __device__ void choose(const T* logits, int n, int vocab, const float* weight, c
     double ln = log(sum);
     if (threadIdx.x == 0) {
         tokens[row] = token;
-        log_prob[row] = (float)((double)__fsub_rn(r.one((int)token), base) - ln);
-        entropy[row] = (float)(ln - weighted / sum);
+        if (log_prob) {
+            log_prob[row] = (float)((double)__fsub_rn(r.one((int)token), base) - ln);
+            entropy[row] = (float)(ln - weighted / sum);
+        }
     }
     if (prob) {
         float by = (float)(1.0 / sum);
@@ -237,12 +308,12 @@ __device__ void choose(const T* logits, int n, int vocab, const float* weight, c
 }
 
 #define CHOOSE(T, S)                                                                                                    \
-    extern "C" __global__ void choose_##S(const T* logits, int n, int vocab, const float* weight, const u32* key,       \
-                                          u32 step, const u32* examples, const u32* classes, int bans,                  \
-                                          const u32* bits, const u32* given, u32* tokens, float* log_prob,              \
+    extern "C" __global__ void choose_##S(const T* logits, int n, int vocab, int stride, const float* weight,           \
+                                          const u32* key, u32 step, const u32* examples, const u32* classes, int bans,  \
+                                          const u32* bits, const u32* given, int add_up, u32* tokens, float* log_prob,  \
                                           float* entropy, T* prob, int k, u32* top_tokens, float* top_log_prob) {       \
-        choose<T>(logits, n, vocab, weight, key, step, examples, classes, bans, bits, given, tokens, log_prob, entropy, \
-                  prob, k, top_tokens, top_log_prob);                                                                   \
+        choose<T>(logits, n, vocab, stride, weight, key, step, examples, classes, bans, bits, given, add_up, tokens,    \
+                  log_prob, entropy, prob, k, top_tokens, top_log_prob);                                                \
     }
 CHOOSE(float, f32)
 CHOOSE(bf16, bf16)

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{Choose, Chosen, FREE, How, Plan};
+use super::{Choose, Chosen, FREE, How, Numbers, Plan};
 use crate::cpu::math::{exp, max, simd};
 use crate::cpu::par;
 use crate::cpu::pool::Buf;
@@ -37,16 +37,16 @@ struct Sums {
 
 /// The logits that count for `row`: guided, without those that are banned.
 fn guided(logits: &[f32], how: &Choose, plan: Plan, row: usize, out: &mut Vec<f32>) {
-    let Plan { vocab: v, tokens: n, .. } = plan;
+    let Plan { vocab: v, stride, tokens: n, .. } = plan;
     out.clear();
     match how.guidance {
         Some(w) => {
             let w = w.f32s()[0];
-            let at = (row / n * 2 * n + row % n) * v;
-            let (c, u) = (&logits[at..][..v], &logits[at + n * v..][..v]);
+            let at = (row / n * 2 * n + row % n) * stride;
+            let (c, u) = (&logits[at..][..v], &logits[at + n * stride..][..v]);
             out.extend(u.iter().zip(c).map(|(u, c)| w.mul_add(c - u, *u)));
         }
-        None => out.extend_from_slice(&logits[row * v..][..v]),
+        None => out.extend_from_slice(&logits[row * stride..][..v]),
     }
     for l in out.iter_mut() {
         *l = if l.is_nan() { f32::NEG_INFINITY } else { *l };
@@ -137,6 +137,7 @@ fn largest(logits: &[f32], k: usize) -> Vec<usize> {
     best
 }
 
+#[derive(Default)]
 struct Row {
     token: u32,
     log_prob: f32,
@@ -147,7 +148,7 @@ struct Row {
 }
 
 pub(super) fn choose(logits: &Tensor, how: &Choose, plan: Plan) -> Result<Chosen> {
-    let Plan { rows, vocab, tokens: n, top } = plan;
+    let Plan { rows, vocab, tokens: n, top, .. } = plan;
     let values = logits.f32s();
     let given = how.given.map(Tensor::u32s);
     if let Some(at) = given.and_then(|g| g.iter().position(|t| *t != FREE && *t as usize >= vocab)) {
@@ -160,16 +161,21 @@ pub(super) fn choose(logits: &Tensor, how: &Choose, plan: Plan) -> Result<Chosen
     };
     let one = |s: &mut Scratch, row: usize| {
         guided(values, how, plan, row, &mut s.logits);
+        let kept = given.map(|g| g[row]).filter(|t| *t != FREE);
+        if !how.sums() {
+            let token = kept.unwrap_or_else(|| argmax(&s.logits) as u32);
+            return Row { token, ..Row::default() };
+        }
         let sums = sums(s);
         let ln = sums.sum.ln();
         let log_prob = |k: usize| ((s.logits[k] - sums.base) as f64 - ln) as f32;
-        let token = match (given.map(|g| g[row]), &draw) {
-            (Some(t), _) if t != FREE => t as usize,
-            (_, Some((words, ids))) => {
+        let token = match (kept, &draw) {
+            (Some(t), _) => t as usize,
+            (None, Some((words, ids))) => {
                 let u = uniform(words(ids[row / n], (row % n) as u32));
                 invert(&s.exps, u * sums.sum).unwrap_or_else(|| argmax(&s.logits))
             }
-            _ => argmax(&s.logits),
+            (None, None) => argmax(&s.logits),
         };
         let top = if top > 0 { largest(&s.logits, top) } else { Vec::new() };
         Row {
@@ -224,10 +230,14 @@ pub(super) fn choose(logits: &Tensor, how: &Choose, plan: Plan) -> Result<Chosen
             Some((tokens, Tensor::from_f32(&cpu, &[rows, k], flat().map(|t| t.1).collect())?))
         }
     };
+    let column = |of: fn(&Row) -> f32| Tensor::from_f32(&cpu, &[rows], all.iter().map(of).collect());
+    let numbers = match how.numbers {
+        true => Some(Numbers { log_prob: column(|r| r.log_prob)?, entropy: column(|r| r.entropy)? }),
+        false => None,
+    };
     Ok(Chosen {
         tokens: Tensor::from_u32(&cpu, &[rows], all.iter().map(|r| r.token).collect())?,
-        log_prob: Tensor::from_f32(&cpu, &[rows], all.iter().map(|r| r.log_prob).collect())?,
-        entropy: Tensor::from_f32(&cpu, &[rows], all.iter().map(|r| r.entropy).collect())?,
+        numbers,
         probabilities,
         top,
     })

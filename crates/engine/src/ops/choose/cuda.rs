@@ -1,6 +1,6 @@
 //! Choosing tokens on the GPU: one block per row.
 
-use super::{Choose, Chosen, How, Plan, SOURCE};
+use super::{Choose, Chosen, How, Numbers, Plan, SOURCE};
 use crate::cuda::{Cuda, args, by_type};
 use crate::error::{Result, ensure};
 use crate::tensor::{DType, Tensor};
@@ -10,12 +10,15 @@ const PER_THREAD: usize = 8;
 const MAX_TILES: usize = 512;
 
 pub(super) fn choose(c: &Cuda, logits: &Tensor, how: &Choose, plan: Plan) -> Result<Chosen> {
-    let Plan { rows, vocab, tokens: n, top } = plan;
+    let Plan { rows, vocab, stride, tokens: n, top } = plan;
     let block = vocab.div_ceil(PER_THREAD).next_multiple_of(32).min(256);
     ensure!(vocab <= block * PER_THREAD * MAX_TILES, "choose", "a vocabulary of {vocab} is too large");
     let float = |shape: &[usize]| Tensor::cuda(c, shape, DType::F32);
     let tokens = Tensor::cuda(c, &[rows], DType::U32)?;
-    let (log_prob, entropy) = (float(&[rows])?, float(&[rows])?);
+    let numbers = match how.numbers {
+        true => Some(Numbers { log_prob: float(&[rows])?, entropy: float(&[rows])? }),
+        false => None,
+    };
     let probabilities = match how.probabilities {
         true => Some(Tensor::cuda(c, &[rows, vocab], logits.dtype())?),
         false => None,
@@ -33,6 +36,7 @@ pub(super) fn choose(c: &Cuda, logits: &Tensor, how: &Choose, plan: Plan) -> Res
         logits,
         n,
         vocab,
+        stride,
         how.guidance,
         key,
         step,
@@ -41,14 +45,17 @@ pub(super) fn choose(c: &Cuda, logits: &Tensor, how: &Choose, plan: Plan) -> Res
         bans,
         bits,
         how.given,
+        how.sums(),
         &tokens,
-        &log_prob,
-        &entropy,
+        numbers.as_ref().map(|n| &n.log_prob),
+        numbers.as_ref().map(|n| &n.entropy),
         probabilities.as_ref(),
         top,
         best.as_ref().map(|b| &b.0),
         best.as_ref().map(|b| &b.1),
     ];
-    c.launch(&SOURCE, 0, by_type!(logits.dtype(), "choose"), (rows, 1, 1), block, 0, args)?;
-    Ok(Chosen { tokens, log_prob, entropy, probabilities, top: best })
+    // A sum for each warp and tile.
+    let shared = if how.sums() { vocab.div_ceil(block * PER_THREAD) * (block / 32) * 8 } else { 0 };
+    c.launch(&SOURCE, 0, by_type!(logits.dtype(), "choose"), (rows, 1, 1), block, shared, args)?;
+    Ok(Chosen { tokens, numbers, probabilities, top: best })
 }

@@ -51,6 +51,8 @@ pub struct Banned<'a> {
 pub struct Choose<'a> {
     /// Tokens per example, N.
     pub tokens: usize,
+    /// Classes V, where rows of the logits are longer than that: what lies beyond is not looked at.
+    pub classes: Option<usize>,
     /// Guidance weight w, f32 \[1\]. The logits are then \[2·B, N, V\], each example with its condition c followed by itself
     /// without it u, and what counts is u + w·(c − u).
     pub guidance: Option<&'a Tensor>,
@@ -60,6 +62,8 @@ pub struct Choose<'a> {
     pub banned: Option<Banned<'a>>,
     /// Rows below [`FREE`] keep this token, u32 \[B·N\].
     pub given: Option<&'a Tensor>,
+    /// Also give what is known of each token. The most likely token alone costs less: no exponentials.
+    pub numbers: bool,
     /// Also give the probabilities.
     pub probabilities: bool,
     /// Also give this many most likely tokens, at most [`MAX_TOP`].
@@ -69,22 +73,45 @@ pub struct Choose<'a> {
 impl Choose<'_> {
     /// The most likely token of each row and nothing else.
     pub fn argmax(tokens: usize) -> Choose<'static> {
-        Choose { tokens, guidance: None, how: How::Argmax, banned: None, given: None, probabilities: false, top: 0 }
+        Choose {
+            tokens,
+            classes: None,
+            guidance: None,
+            how: How::Argmax,
+            banned: None,
+            given: None,
+            numbers: false,
+            probabilities: false,
+            top: 0,
+        }
     }
 }
 
-/// One token per row, and what is known about it.
-pub struct Chosen {
-    /// u32 \[B·N\].
-    pub tokens: Tensor,
+/// What is known of the tokens.
+pub struct Numbers {
     /// Log-probability of the token, f32 \[B·N\]; for a given token too.
     pub log_prob: Tensor,
     /// Entropy of the row's distribution in nats, f32 \[B·N\].
     pub entropy: Tensor,
+}
+
+/// One token per row, and what else was asked for.
+pub struct Chosen {
+    /// u32 \[B·N\].
+    pub tokens: Tensor,
+    /// With [`Choose::numbers`].
+    pub numbers: Option<Numbers>,
     /// The distribution, \[B·N, V\] in the type of the logits; a given token has all of it.
     pub probabilities: Option<Tensor>,
     /// The most likely tokens, u32 \[B·N, k\], and their log-probabilities, f32 \[B·N, k\].
     pub top: Option<(Tensor, Tensor)>,
+}
+
+impl Chosen {
+    /// The numbers, which must have been asked for.
+    pub fn numbers(&self) -> Result<&Numbers> {
+        self.numbers.as_ref().ok_or_else(|| crate::Error::op("choose", "log-probabilities were not asked for"))
+    }
 }
 
 /// Sizes of a call.
@@ -93,14 +120,25 @@ struct Plan {
     /// B·N.
     rows: usize,
     vocab: usize,
+    /// From one row of logits to the next.
+    stride: usize,
     tokens: usize,
     top: usize,
 }
 
+impl Choose<'_> {
+    /// Whether anything but the most likely token is asked for: then probabilities must be added up.
+    fn sums(&self) -> bool {
+        self.numbers || self.probabilities || self.top > 0 || matches!(self.how, How::Drawn { .. })
+    }
+}
+
 /// Choose a token for each row of `logits` \[B, N, V\], or \[2·B, N, V\] with guidance (any shape with that many rows and V as
-/// its last axis). A logit that is not a number counts as −∞.
+/// its last axis, or more with [`Choose::classes`]). A logit that is not a number counts as −∞.
 pub fn choose(logits: &Tensor, how: &Choose) -> Result<Chosen> {
-    let (vocab, n) = (logits.width(), how.tokens);
+    let (stride, n) = (logits.width(), how.tokens);
+    let vocab = how.classes.unwrap_or(stride);
+    ensure!(vocab > 0 && vocab <= stride, "choose", "logits {:?} do not hold {vocab} classes", logits.shape());
     let copies = if how.guidance.is_some() { 2 } else { 1 };
     ensure!(
         !logits.is_empty() && n > 0 && logits.rows().is_multiple_of(copies * n),
@@ -110,7 +148,7 @@ pub fn choose(logits: &Tensor, how: &Choose) -> Result<Chosen> {
         if copies == 2 { "pairs of" } else { "whole" }
     );
     let rows = logits.rows() / copies;
-    ensure!(vocab < i32::MAX as usize / 2 && rows < i32::MAX as usize, "choose", "{logits:?} is too large");
+    ensure!(stride < i32::MAX as usize / 2 && rows < i32::MAX as usize, "choose", "{logits:?} is too large");
     ensure!(how.top <= MAX_TOP.min(vocab), "choose", "the {} most likely of {vocab} classes are too many", how.top);
     check::compute_type("choose", logits, logits.dtype())?;
     if let Some(w) = how.guidance {
@@ -138,7 +176,7 @@ pub fn choose(logits: &Tensor, how: &Choose) -> Result<Chosen> {
     if let Some(g) = how.given {
         integers("given tokens", g, rows)?;
     }
-    let plan = Plan { rows, vocab, tokens: n, top: how.top };
+    let plan = Plan { rows, vocab, stride, tokens: n, top: how.top };
     match logits.cuda_device() {
         Some(c) => cuda::choose(c, logits, how, plan),
         None => cpu::choose(logits, how, plan),

@@ -87,6 +87,7 @@ fn every_result_agrees_with_the_definition() {
                     &logits,
                     &Choose {
                         tokens: n,
+                        classes: None,
                         guidance: weight.as_ref(),
                         how: match drawn {
                             true => How::Drawn { noise: &noise, examples: &examples_t },
@@ -94,13 +95,15 @@ fn every_result_agrees_with_the_definition() {
                         },
                         banned: Some(Banned { classes: &classes, rows: &bits }),
                         given: None,
+                        numbers: true,
                         probabilities: true,
                         top: k,
                     },
                 )
                 .unwrap();
                 let tokens = got.tokens.to_vec_u32().unwrap();
-                let (log_prob, entropy) = (got.log_prob.to_vec().unwrap(), got.entropy.to_vec().unwrap());
+                let numbers = got.numbers().unwrap();
+                let (log_prob, entropy) = (numbers.log_prob.to_vec().unwrap(), numbers.entropy.to_vec().unwrap());
                 let p = got.probabilities.unwrap().to_vec().unwrap();
                 let (top, top_log_prob) = got.top.unwrap();
                 let (top, top_log_prob) = (top.to_vec_u32().unwrap(), top_log_prob.to_vec().unwrap());
@@ -136,7 +139,9 @@ fn given_tokens_stay_and_have_all_probability() {
     let logits = random(2, &[2, 3, v], 2.0);
     let given = ids(&[FREE, 4, FREE, 8, 0, FREE]);
     let free = choose(&logits, &Choose { probabilities: true, ..Choose::argmax(3) }).unwrap();
-    let got = choose(&logits, &Choose { probabilities: true, given: Some(&given), ..Choose::argmax(3) }).unwrap();
+    let all = Choose { probabilities: true, numbers: true, given: Some(&given), ..Choose::argmax(3) };
+    let got = choose(&logits, &all).unwrap();
+    let log_prob = got.numbers().unwrap().log_prob.to_vec().unwrap();
     let (tokens, p) = (got.tokens.to_vec_u32().unwrap(), got.probabilities.unwrap().to_vec().unwrap());
     let (others, q) = (free.tokens.to_vec_u32().unwrap(), free.probabilities.unwrap().to_vec().unwrap());
     for r in 0..rows {
@@ -146,8 +151,7 @@ fn given_tokens_stay_and_have_all_probability() {
                 assert_eq!(tokens[r], t);
                 assert!(p[r * v..][..v].iter().enumerate().all(|(k, p)| *p == (k as u32 == t) as u8 as f32));
                 // What the network thinks of it is still told.
-                let lp = got.log_prob.to_vec().unwrap()[r];
-                assert!((lp - q[r * v + t as usize].ln()).abs() < 1e-5);
+                assert!((log_prob[r] - q[r * v + t as usize].ln()).abs() < 1e-5);
             }
         }
     }
@@ -180,10 +184,44 @@ fn broken_logits_still_give_a_class() {
     let logits = Tensor::from_f32(&CPU, &[3, 1, 3], vec![nan, 1.0, nan, nan, nan, nan, inf, inf, inf]).unwrap();
     let (noise, examples) = (Noise::new(&CPU, 1, 2, 3).unwrap(), ids(&[0, 1, 2]));
     for how in [How::Argmax, How::Drawn { noise: &noise, examples: &examples }] {
-        let got = choose(&logits, &Choose { how, ..Choose::argmax(1) }).unwrap();
-        assert_eq!(got.tokens.to_vec_u32().unwrap(), [1, 0, 0]);
-        assert_eq!(got.log_prob.to_vec().unwrap()[0], 0.0);
+        for numbers in [false, true] {
+            let got = choose(&logits, &Choose { how, numbers, ..Choose::argmax(1) }).unwrap();
+            assert_eq!(got.tokens.to_vec_u32().unwrap(), [1, 0, 0]);
+            assert_eq!(got.numbers().ok().map(|n| n.log_prob.to_vec().unwrap()[0]), numbers.then_some(0.0));
+        }
     }
+}
+
+/// What lies beyond the classes changes nothing, however large, and the tokens alone are those that come with the numbers.
+#[test]
+fn longer_rows_and_fewer_results_choose_the_same() {
+    let (b, n, v, stride) = (2, 3, 13, 16);
+    let short = random(5, &[2 * b, n, v], 3.0).to_vec().unwrap();
+    let long: Vec<f32> = short.chunks_exact(v).flat_map(|r| [r, &[99.0, f32::NAN, f32::INFINITY]].concat()).collect();
+    let short = Tensor::from_f32(&CPU, &[2 * b, n, v], short).unwrap();
+    let long = Tensor::from_f32(&CPU, &[2 * b, n, stride], long).unwrap();
+    let (weight, given) = (Tensor::from_f32(&CPU, &[1], vec![2.0]).unwrap(), ids(&[FREE, 4, FREE, FREE, 0, FREE]));
+    let (noise, examples) = (Noise::new(&CPU, 1, 2, 3).unwrap(), ids(&[0, 1]));
+    let drawn = How::Drawn { noise: &noise, examples: &examples };
+    for (guidance, given, how) in
+        [(Some(&weight), None, How::Argmax), (None, None, drawn), (Some(&weight), Some(&given), drawn)]
+    {
+        let n = if guidance.is_some() { n } else { 2 * n };
+        let given = given.filter(|_| guidance.is_some());
+        let all = Choose { guidance, given, how, numbers: true, probabilities: true, top: 3, ..Choose::argmax(n) };
+        let want = choose(&short, &all).unwrap();
+        let got = choose(&long, &Choose { classes: Some(v), ..all }).unwrap();
+        let tokens = want.tokens.to_vec_u32().unwrap();
+        assert_eq!(got.tokens.to_vec_u32().unwrap(), tokens);
+        let values = |c: &Chosen| {
+            let (n, p) = (c.numbers().unwrap(), c.probabilities.as_ref().unwrap());
+            [&n.log_prob, &n.entropy, p, &c.top.as_ref().unwrap().1].map(|t| t.to_vec().unwrap())
+        };
+        assert_eq!(values(&got), values(&want));
+        let fewer = Choose { numbers: false, probabilities: false, top: 0, classes: Some(v), ..all };
+        assert_eq!(choose(&long, &fewer).unwrap().tokens.to_vec_u32().unwrap(), tokens);
+    }
+    assert!(choose(&short, &Choose { classes: Some(v + 1), ..Choose::argmax(n) }).is_err());
 }
 
 #[test]

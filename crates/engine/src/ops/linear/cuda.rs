@@ -28,8 +28,9 @@ fn fuses(act: Act, dtype: DType, width: usize) -> bool {
 
 /// Rows that take a kernel of their own: cuBLASLt's tiles would be nearly empty.
 const FEW: usize = 8;
-/// Columns of one of its blocks, as in linear.cu.
+/// Warps of one of its blocks, and parts of 256 weights that each of them reads at once, as in linear.cu.
 const FEW_WARPS: usize = 8;
+const FEW_AHEAD: usize = 3;
 
 /// `TWEEDIE_FEW_ROWS=0` gives all products to cuBLASLt.
 fn few_rows(dtype: DType, rows: usize) -> Option<&'static str> {
@@ -50,8 +51,8 @@ fn few_rows(dtype: DType, rows: usize) -> Option<&'static str> {
     }
 }
 
-/// y = act(x·wᵀ + bias), with the pre-activation, or x·wᵀ + bias + residual, for few rows. `false`: these are not, or cannot be
-/// read 16 bytes at a time; nothing was done.
+/// y = act(x·wᵀ + bias), with the pre-activation where it is wanted, or x·wᵀ + bias + residual, for few rows. `false`: these are
+/// not, or cannot be read 16 bytes at a time; nothing was done.
 pub(crate) fn few(
     c: &Cuda,
     x: &Tensor,
@@ -59,17 +60,26 @@ pub(crate) fn few(
     bias: Option<&Tensor>,
     residual: Option<&Tensor>,
     y: &Tensor,
-    act: Option<(Act, &Tensor)>,
+    act: Option<(Act, Option<&Tensor>)>,
 ) -> Result<bool> {
     let (rows, n, k) = (x.rows(), w.rows(), w.width());
     let aligned = k.is_multiple_of(8) && (x.ptr() | w.ptr()).is_multiple_of(16);
     let Some(name) = few_rows(x.dtype(), rows).filter(|_| aligned) else { return Ok(false) };
     let kind = act.map_or(u32::MAX, |a| code(a.0) as u32); // −1: none
-    let args = args![x, w, bias, residual, y, act.map(|a| a.1), rows, n, k, kind];
-    c.launch(&SOURCE, 0, name, (n.div_ceil(FEW_WARPS), 1, 1), FEW_WARPS * 32, 0, args)?;
+    // Warps that share a column: so many that they read it at once.
+    let team = k.div_ceil(256 * FEW_AHEAD).next_power_of_two().min(FEW_WARPS);
+    let args = args![x, w, bias, residual, y, act.and_then(|a| a.1), rows, n, k, kind, team];
+    c.launch(&SOURCE, 0, name, (n.div_ceil(FEW_WARPS / team), 1, 1), FEW_WARPS * 32, 0, args)?;
     Ok(true)
 }
 
+/// Columns of a result whose rows all start aligned. Few rows come from a kernel that leaves no gaps.
+pub(super) fn aligned_width(rows: usize, out: usize) -> usize {
+    if rows <= FEW { out } else { out.next_multiple_of(8) }
+}
+
+/// The result, and the pre-activation if there is one and a gradient is `wanted`. `shape` ends in the layer's outputs, or in more
+/// where rows shall start aligned ([`aligned_width`]).
 pub(super) fn forward(
     c: &Cuda,
     x: &Tensor,
@@ -77,14 +87,16 @@ pub(super) fn forward(
     act: Option<Act>,
     residual: Option<&Tensor>,
     shape: &[usize],
+    wanted: bool,
 ) -> Result<(Tensor, Option<Tensor>)> {
     let (m, k, n, dtype) = (x.rows(), layer.inner(), layer.out(), x.dtype());
     let w = layer.w.value_as(dtype)?;
     let bias = layer.b.as_ref().map(|b| b.value_as(dtype)).transpose()?;
     let y = Tensor::cuda(c, shape, dtype)?;
+    let new_pre = || if wanted { Tensor::cuda(c, shape, dtype).map(Some) } else { Ok(None) };
     if m <= FEW {
-        let pre = act.map(|_| Tensor::cuda(c, shape, dtype)).transpose()?;
-        if few(c, x, &w, bias.as_ref(), residual, &y, act.zip(pre.as_ref()))? {
+        let pre = act.map(|_| new_pre()).transpose()?.flatten();
+        if few(c, x, &w, bias.as_ref(), residual, &y, act.map(|a| (a, pre.as_ref())))? {
             return Ok((y, pre));
         }
     }
@@ -94,9 +106,10 @@ pub(super) fn forward(
     if let (Some(act), Some(b)) = (act, &bias)
         && fuses(act, dtype, n)
     {
-        let pre = Tensor::cuda(c, shape, dtype)?;
-        if c.try_gemm(&product(&y, Epilogue::BiasGelu { bias: b.ptr(), aux: pre.ptr() }))? {
-            return Ok((y, Some(pre)));
+        let pre = new_pre()?;
+        let aux = pre.as_ref().map_or(0, Tensor::ptr);
+        if c.try_gemm(&product(&y, Epilogue::BiasGelu { bias: b.ptr(), aux }))? {
+            return Ok((y, pre));
         }
     }
     let done = match &bias {
@@ -106,14 +119,25 @@ pub(super) fn forward(
     if !done {
         c.gemm(&product(&y, Epilogue::None))?;
         if let Some(b) = &bias {
-            let name = by_type!(dtype, "add_bias");
-            c.launch(&SOURCE, 0, name, (y.len().div_ceil(256), 1, 1), 256, 0, args![&y, b, y.len() as i64, n])?;
+            let (name, grid) = (by_type!(dtype, "add_bias"), (y.len().div_ceil(256), 1, 1));
+            c.launch(&SOURCE, 0, name, grid, 256, 0, args![&y, b, y.len() as i64, y.width(), n])?;
         }
     }
     let Some(act) = act else { return Ok((y, None)) };
-    let h = Tensor::cuda(c, shape, dtype)?;
+    let h = new_pre()?.unwrap_or_else(|| y.clone()); // in place where nobody asks for what was there
     launch_act(c, by_type!(dtype, "act_forward"), act, &y, &y, &h)?;
-    Ok((h, Some(y)))
+    Ok((h, wanted.then_some(y)))
+}
+
+/// x·wᵀ in f32, to three digits.
+pub(super) fn rough(c: &Cuda, x: &Tensor, w: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    let y = Tensor::cuda(c, shape, DType::F32)?;
+    if !few(c, x, w, None, None, &y, None)? {
+        let (m, n, k) = (x.rows(), w.rows(), w.width());
+        let (a, b, epilogue) = (Mat::of(x), Mat::of(w).t(), Epilogue::None);
+        c.rough_gemm(&Gemm { m, n, k, a, b, c: Mat::of(&y), add: None, epilogue })?;
+    }
+    Ok(y)
 }
 
 /// dy·act'(pre).

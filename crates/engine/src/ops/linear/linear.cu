@@ -58,32 +58,47 @@ template <typename T> __device__ void act_both(const T* pre, T* d, T* h, i64 n, 
     }
 }
 
-// y (rows, width) += b (width)
-template <typename T> __device__ void add_bias(T* y, const T* b, i64 n, int width) {
+// y (rows, stride) += b (width); n elements of y, with those beyond the width
+template <typename T> __device__ void add_bias(T* y, const T* b, i64 n, int stride, int width) {
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = from_f32<T>(to_f32(y[i]) + to_f32(b[i % width]));
+    if (i < n && i % stride < width) y[i] = from_f32<T>(to_f32(y[i]) + to_f32(b[i % stride]));
 }
 
-// y (rows, n) = act(x (rows, k)·wᵀ + bias) or x·wᵀ + bias + residual for at most M rows, w (n, k): a warp owns a column, reads
-// its weights once for all rows and adds up in f32. For products so small that the weights' way from memory is all there is.
+// y (rows, n) = act(x (rows, k)·wᵀ + bias) or x·wᵀ + bias + residual for at most M rows, w (n, k): a team of warps owns a column,
+// reads its weights once for all rows and adds up in f32. For products so small that the weights' way from memory is all there
+// is: everything a thread needs is asked for before any of it is waited for, and teams (1, 2, 4 or 8 warps) grow with k.
 // bias, residual and pre may be null; kind < 0: no activation. k is a multiple of 8, x and w are 16-byte aligned.
-constexpr int FEW_WARPS = 8;
+constexpr int FEW_WARPS = 8, FEW_AHEAD = 3;
 template <typename T, int M>
-__device__ void few_rows(const T* x, const T* w, const T* bias, const T* residual, T* y, T* pre, int rows, int n, int k, int kind) {
-    int lane = threadIdx.x & 31, col = blockIdx.x * FEW_WARPS + (threadIdx.x >> 5);
-    if (col >= n) return;
-    w += (i64)col * k;
+__device__ void few_rows(const T* x, const T* w, const T* bias, const T* residual, T* y, T* pre, int rows, int n, int k, int kind, int team) {
+    __shared__ float parts[FEW_WARPS][M];
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, col = blockIdx.x * (FEW_WARPS / team) + warp / team;
+    bool writes = col < n && warp % team == 0 && lane < rows;  // lane m keeps row m
+    i64 to = (i64)lane * n + col;
+    float add = writes && bias ? to_f32(bias[col]) : 0.f, more = writes && residual ? to_f32(residual[to]) : 0.f;
     float sum[M];
 #pragma unroll
     for (int m = 0; m < M; m++) sum[m] = 0.f;
-    for (int at = lane * 8; at < k; at += 256) {
-        float a[8], b[8];
-        load8(w + at, a);
+    w += (i64)min(col, n - 1) * k;
+    int step = team * 256;
+    for (int at = (warp % team * 32 + lane) * 8; at < k; at += FEW_AHEAD * step) {
+        float a[FEW_AHEAD][8], b[FEW_AHEAD][M][8];
 #pragma unroll
-        for (int m = 0; m < M; m++) {
-            load8(x + (i64)min(m, rows - 1) * k + at, b);  // rows that are not there read the last one
+        for (int j = 0; j < FEW_AHEAD; j++) load8(w + min(at + j * step, k - 8), a[j]);
 #pragma unroll
-            for (int i = 0; i < 8; i++) sum[m] = fmaf(a[i], b[i], sum[m]);
+        for (int j = 0; j < FEW_AHEAD; j++)
+#pragma unroll
+            for (int m = 0; m < M; m++)  // rows that are not there read the last one
+                load8(x + (i64)min(m, rows - 1) * k + min(at + j * step, k - 8), b[j][m]);
+#pragma unroll
+        for (int j = 0; j < FEW_AHEAD; j++) {
+            bool in = at + j * step < k;  // beyond the end the last weights were read
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                float weight = in ? a[j][i] : 0.f;
+#pragma unroll
+                for (int m = 0; m < M; m++) sum[m] = fmaf(weight, b[j][m][i], sum[m]);
+            }
         }
     }
     float mine = 0.f;  // lane m keeps row m: a register array must not be indexed by the lane
@@ -92,10 +107,14 @@ __device__ void few_rows(const T* x, const T* w, const T* bias, const T* residua
         float s = warp_sum(sum[m]);
         if (lane == m) mine = s;
     }
-    if (lane >= rows) return;
-    i64 to = (i64)lane * n + col;
-    if (bias) mine += to_f32(bias[col]);
-    if (residual) mine += to_f32(residual[to]);
+    if (team > 1) {
+        if (lane < M) parts[warp][lane] = mine;
+        __syncthreads();
+        if (!writes) return;
+        for (int p = 1; p < team; p++) mine += parts[warp + p][lane];
+    }
+    if (!writes) return;
+    mine = mine + add + more;
     T rounded = from_f32<T>(mine);
     if (kind >= 0) {
         if (pre) pre[to] = rounded;
@@ -105,9 +124,10 @@ __device__ void few_rows(const T* x, const T* w, const T* bias, const T* residua
 }
 
 #define FEW(T, S, M)                                                                                               \
-    extern "C" __global__ void few_rows##M##_##S(                                                                  \
-        const T* x, const T* w, const T* bias, const T* residual, T* y, T* pre, int rows, int n, int k, int kind) { \
-        few_rows<T, M>(x, w, bias, residual, y, pre, rows, n, k, kind);                                            \
+    extern "C" __global__ void __launch_bounds__(FEW_WARPS * 32, 1) few_rows##M##_##S(                                                                  \
+        const T* x, const T* w, const T* bias, const T* residual, T* y, T* pre, int rows, int n, int k, int kind,  \
+        int team) {                                                                                                \
+        few_rows<T, M>(x, w, bias, residual, y, pre, rows, n, k, kind, team);                                      \
     }
 FEW(float, f32, 2)
 FEW(float, f32, 4)
@@ -126,6 +146,8 @@ FEW(bf16, bf16, 8)
     extern "C" __global__ void act_both_##S(const T* pre, T* d, T* h, i64 n, int kind) {                           \
         act_both<T>(pre, d, h, n, kind);                                                                           \
     }                                                                                                              \
-    extern "C" __global__ void add_bias_##S(T* y, const T* b, i64 n, int width) { add_bias<T>(y, b, n, width); }
+    extern "C" __global__ void add_bias_##S(T* y, const T* b, i64 n, int stride, int width) {                      \
+        add_bias<T>(y, b, n, stride, width);                                                                       \
+    }
 LINEAR(float, f32)
 LINEAR(bf16, bf16)

@@ -6,6 +6,7 @@ mod cuda;
 
 use crate::cases::{Case, Role, Size};
 use crate::cpu::math::Act;
+use crate::device::Device;
 use crate::error::{Result, ensure};
 use crate::tape::{Backward, Grads, Tape, Var};
 use crate::tensor::Tensor;
@@ -77,17 +78,43 @@ pub fn linear(tape: &Tape, x: &Var, w: &Var, b: Option<&Var>, act: Option<Act>, 
     ensure!(act.is_none() || residual.is_none(), "linear", "a residual is added to a product without activation");
     check_residual("linear", residual, &shape, x)?;
     let r = residual.map(Var::value);
+    let inputs = inputs(&[x, w], &[b, residual]);
     let (y, pre) = match x.value().cuda_device() {
-        Some(c) => cuda::forward(c, x.value(), &layer, act, r, &shape)?,
+        Some(c) => cuda::forward(c, x.value(), &layer, act, r, &shape, inputs.iter().any(|v| v.needs_grad()))?,
         None => cpu::forward(x.value(), &layer, act, r, &shape),
     };
     let act = act.zip(pre);
-    Ok(tape.record(y, &inputs(&[x, w], &[b, residual]), || Linear {
-        x: x.clone(),
-        layer,
-        act,
-        residual: residual.cloned(),
-    }))
+    Ok(tape.record(y, &inputs, || Linear { x: x.clone(), layer, act, residual: residual.cloned() }))
+}
+
+/// x·wᵀ + b as in [`linear`], whose rows may be longer than `out` on a GPU: there each starts at a multiple of 16 bytes, without
+/// which a product with a large vocabulary takes three times as long. What lies beyond `out` is not written. For sampling only,
+/// so nothing is recorded on a tape.
+pub fn padded(x: &Tensor, w: &Var, b: &Var) -> Result<Tensor> {
+    let layer = Affine::new("linear", x.width(), w, Some(b))?;
+    let (y, _) = match x.cuda_device() {
+        Some(c) => {
+            let width = cuda::aligned_width(x.rows(), layer.out());
+            cuda::forward(c, x, &layer, None, None, &out_shape(x.shape(), width), false)?
+        }
+        None => cpu::forward(x, &layer, None, None, &out_shape(x.shape(), layer.out())),
+    };
+    Ok(y)
+}
+
+/// x·wᵀ of f32 `x` \[…, in\] and `w` \[out, in\], of which three digits are enough: on a GPU tensor cores do it, in TF32. For
+/// sampling only, so nothing is recorded on a tape.
+pub fn rough(x: &Tensor, w: &Tensor) -> Result<Tensor> {
+    let tape = Tape::inference();
+    let w = tape.constant(w.clone());
+    let layer = Affine::new("linear", x.width(), &w, None)?;
+    for t in [x, w.value()] {
+        ensure!(t.dtype() == crate::DType::F32 && t.device() == x.device(), "linear", "{t:?} must be f32 beside {x:?}");
+    }
+    match x.cuda_device() {
+        Some(c) => cuda::rough(c, x, w.value(), &out_shape(x.shape(), layer.out())),
+        None => Ok(linear(&tape, &tape.constant(x.clone()), &w, None, None, None)?.value().clone()),
+    }
 }
 
 impl Backward for Linear {
@@ -168,10 +195,12 @@ fn mlp_keeping(
     let (mid, shape) = (out_shape(x.shape(), up.out()), out_shape(x.shape(), down.out()));
     check_residual("mlp", residual, &shape, x)?;
     let r = residual.map(Var::value);
+    let inputs = inputs(&[x, w1, b1, w2, b2], &[residual]);
     let (hidden, pre, y) = match x.value().cuda_device() {
         Some(c) => {
-            let (h, pre) = cuda::forward(c, x.value(), &up, Some(act), None, &mid)?;
-            let (y, _) = cuda::forward(c, &h, &down, None, r, &shape)?;
+            let wanted = inputs.iter().any(|v| v.needs_grad());
+            let (h, pre) = cuda::forward(c, x.value(), &up, Some(act), None, &mid, wanted)?;
+            let (y, _) = cuda::forward(c, &h, &down, None, r, &shape, false)?;
             (h, pre, y)
         }
         None => {
@@ -183,15 +212,7 @@ fn mlp_keeping(
     let pre = pre.unwrap_or_else(|| hidden.clone());
     let keep = hidden.cuda_device().is_none() || keeps(hidden.len() * hidden.dtype().size());
     let hidden = keep.then_some(hidden);
-    Ok(tape.record(y, &inputs(&[x, w1, b1, w2, b2], &[residual]), || Mlp {
-        x: x.clone(),
-        up,
-        down,
-        act,
-        pre,
-        hidden,
-        residual: residual.cloned(),
-    }))
+    Ok(tape.record(y, &inputs, || Mlp { x: x.clone(), up, down, act, pre, hidden, residual: residual.cloned() }))
 }
 
 impl Backward for Mlp {
@@ -251,6 +272,9 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             [4, 264, 43],
             [7, 512, 96],
             [8, 64, 17],
+            [9, 48, 1003],
+            [3, 3072, 21],
+            [2, 1536, 5],
         ],
     };
     let mut out = Vec::new();
@@ -266,6 +290,15 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
         out.push(base(l.clone(), None));
         for act in [Act::GeluErf, Act::GeluTanh, Act::Silu] {
             out.push(base(format!("{l} {act:?}"), Some(act)));
+            // Without a gradient nothing is kept for it.
+            out.push(
+                Case::new("linear", format!("{l} {act:?}, no gradient"), move |t, v| {
+                    linear(t, &v[0], &v[1], Some(&v[2]), Some(act), None)
+                })
+                .normal("x", Role::Type, &[m, k], 1.0)
+                .normal("w", Role::Type, &[n, k], s)
+                .normal("b", Role::Type, &[n], 1.0),
+            );
         }
         out.extend([
             Case::new("linear", format!("{l} no bias"), |t, v| linear(t, &v[0], &v[1], None, None, None))
@@ -279,6 +312,17 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             .normal("b", Weight, &[n], 1.0)
             .normal("residual", Activation, &[m, n], 1.0),
         ]);
+        out.push(
+            Case::new("linear", format!("{l} padded"), |t, v| {
+                let y = padded(v[0].value(), &v[1], &v[2])?;
+                let (long, n) = (y.width(), v[1].shape()[0]);
+                let values: Vec<f32> = y.to_vec()?.chunks(long).flat_map(|row| &row[..n]).copied().collect();
+                Ok(t.constant(Tensor::from_f32(&Device::Cpu, &[values.len()], values)?))
+            })
+            .normal("x", Role::Type, &[m, k], 1.0)
+            .normal("w", Role::Type, &[n, k], s)
+            .normal("b", Role::Type, &[n], 1.0),
+        );
         for (act, kept) in [Act::GeluErf, Act::GeluTanh].into_iter().flat_map(|a| [(a, true), (a, false)]) {
             let (keeps, how): (fn(usize) -> bool, _) =
                 if kept { (keeps_hidden, "") } else { (|_| false, ", hidden values not kept") };
@@ -301,7 +345,6 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Device;
 
     #[test]
     fn errors_name_the_shapes() {

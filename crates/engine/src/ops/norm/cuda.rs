@@ -7,14 +7,19 @@ use crate::tape::{Dst, Grads};
 use crate::tensor::{DType, Tensor};
 
 const WARPS: usize = 4; // as in norm.cu
+/// Rows per multiprocessor up to which the time of a row counts, and not that of its bytes.
+const FEW: usize = 8;
 
 pub(super) fn forward(c: &Cuda, x: &Tensor, gain: &Tensor, bias: &Tensor, eps: f32) -> Result<(Tensor, Tensor)> {
     let (rows, d) = (x.rows(), x.width());
     let y = Tensor::cuda(c, x.shape(), x.dtype())?;
     let stats = Tensor::cuda(c, &[rows, 2], DType::F32)?;
-    let name = by_type!(x.dtype(), "norm_fwd");
-    let grid = (rows.div_ceil(WARPS), 1, 1);
-    c.launch(&SOURCE, 0, name, grid, WARPS * 32, 0, args![x, gain, bias, &y, &stats, rows, d, eps])?;
+    let (name, warps) = match rows <= FEW * c.info().multiprocessors {
+        true => (by_type!(x.dtype(), "norm_fwd_few"), 1),
+        false => (by_type!(x.dtype(), "norm_fwd"), WARPS),
+    };
+    let grid = (rows.div_ceil(warps), 1, 1);
+    c.launch(&SOURCE, 0, name, grid, warps * 32, 0, args![x, gain, bias, &y, &stats, rows, d, eps])?;
     Ok((y, stats))
 }
 

@@ -64,7 +64,9 @@ impl Backward for Norm {
 pub(crate) fn cases(size: Size) -> Vec<Case> {
     let shapes: &[&[usize]] = match size {
         Size::Tiny => &[&[3, 5], &[2, 1, 8]],
-        Size::Full => &[&[1, 1], &[3, 10], &[5, 197, 64], &[2, 197, 768], &[7, 1280], &[4, 2048]],
+        Size::Full => {
+            &[&[1, 1], &[3, 10], &[5, 197, 64], &[2, 197, 768], &[7, 1280], &[4, 2048], &[2100, 40], &[2100, 33]]
+        }
     };
     let make = |s: &&[usize]| {
         let d = [s[s.len() - 1]];

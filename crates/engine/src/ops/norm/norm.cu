@@ -6,26 +6,34 @@ constexpr int MAX_VEC = 5;  // up to 1,280 values in registers
 
 template <typename T> __device__ __forceinline__ bool vectorised(int d) { return d % 8 == 0 && d <= 32 * 8 * MAX_VEC; }
 
-// x, y (rows, d); stats (rows, 2): mean, 1/deviation
-template <typename T>
+// x, y (rows, d); stats (rows, 2): mean, 1/deviation. EARLY: gain and bias are read together with x. That takes registers,
+// but few rows have nobody else to wait with.
+template <typename T, bool EARLY>
 __device__ void norm_fwd(const T* x, const float* gain, const float* bias, T* y, float* stats, int rows, int d, float eps) {
-    int lane = threadIdx.x & 31, row = blockIdx.x * WARPS + (threadIdx.x >> 5);
+    int lane = threadIdx.x & 31, row = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     if (row >= rows) return;
     x += (i64)row * d;
     y += (i64)row * d;
     float inv = 1.f / d;
     if (vectorised<T>(d)) {
-        float v[MAX_VEC][8];
+        float v[MAX_VEC][8], g[MAX_VEC][8], b[MAX_VEC][8];
         float sum = 0.f;
 #pragma unroll
         for (int c = 0; c < MAX_VEC; c++) {
             int at = (c * 32 + lane) * 8;
             if (at < d) {
                 load8(x + at, v[c]);
-#pragma unroll
-                for (int i = 0; i < 8; i++) sum += v[c][i];
+                if (EARLY) {
+                    load8(gain + at, g[c]);
+                    load8(bias + at, b[c]);
+                }
             }
         }
+#pragma unroll
+        for (int c = 0; c < MAX_VEC; c++)
+            if ((c * 32 + lane) * 8 < d)
+#pragma unroll
+                for (int i = 0; i < 8; i++) sum += v[c][i];
         float mean = warp_sum(sum) * inv, sq = 0.f;
 #pragma unroll
         for (int c = 0; c < MAX_VEC; c++)
@@ -38,11 +46,12 @@ __device__ void norm_fwd(const T* x, const float* gain, const float* bias, T* y,
         for (int c = 0; c < MAX_VEC; c++) {
             int at = (c * 32 + lane) * 8;
             if (at < d) {
-                float g[8], b[8];
-                load8(gain + at, g);
-                load8(bias + at, b);
+                if (!EARLY) {
+                    load8(gain + at, g[c]);
+                    load8(bias + at, b[c]);
+                }
 #pragma unroll
-                for (int i = 0; i < 8; i++) v[c][i] = (v[c][i] - mean) * rstd * g[i] + b[i];
+                for (int i = 0; i < 8; i++) v[c][i] = (v[c][i] - mean) * rstd * g[c][i] + b[c][i];
                 store8(y + at, v[c]);
             }
         }
@@ -193,7 +202,11 @@ extern "C" __global__ void norm_bwd_reduce(const float* part, float* dgain, floa
 #define NORM(T, S)                                                                                                      \
     extern "C" __global__ void norm_fwd_##S(const T* x, const float* gain, const float* bias, T* y, float* stats,      \
                                             int rows, int d, float eps) {                                              \
-        norm_fwd<T>(x, gain, bias, y, stats, rows, d, eps);                                                            \
+        norm_fwd<T, false>(x, gain, bias, y, stats, rows, d, eps);                                                     \
+    }                                                                                                                  \
+    extern "C" __global__ void norm_fwd_few_##S(const T* x, const float* gain, const float* bias, T* y, float* stats,  \
+                                                int rows, int d, float eps) {                                          \
+        norm_fwd<T, true>(x, gain, bias, y, stats, rows, d, eps);                                                      \
     }                                                                                                                  \
     extern "C" __global__ void norm_bwd_x_##S(const T* x, const float* gain, const float* stats, const T* dy, T* dx,   \
                                               int rows, int d, int acc) {                                              \
