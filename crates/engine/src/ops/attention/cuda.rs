@@ -1,12 +1,22 @@
 //! Attention on the GPU.
 
+use super::launch::{Forward, Short, WARPS};
 use super::{Attention, Plan};
-use crate::cuda::{Cuda, Source, args, by_type};
+use crate::cuda::{Arg, Cuda, Source, args, by_type};
 use crate::error::{Result, ensure};
 use crate::tape::Grads;
 use crate::tensor::{DType, Tensor};
 
-pub(crate) static SOURCE: Source = Source { file: "attention.cu", code: include_str!("attention.cu") };
+/// A kernel file with what the kernels for bf16 share before it.
+macro_rules! tiled {
+    ($file:literal) => {
+        Source { file: $file, code: concat!(include_str!("tiles.cu"), include_str!($file)) }
+    };
+}
+
+pub(crate) static SOURCE: Source = tiled!("attention.cu");
+pub(crate) static SOURCE_BWD: Source = tiled!("attention_bwd.cu");
+pub(crate) static SOURCE_SHORT: Source = tiled!("attention_short.cu");
 pub(crate) static SOURCE_F32: Source = Source { file: "attention_f32.cu", code: include_str!("attention_f32.cu") };
 pub(crate) static SOURCE_PAD: Source = Source { file: "pad.cu", code: include_str!("pad.cu") };
 
@@ -17,33 +27,11 @@ const MAX_GRID: usize = 65_535;
 /// Enough blocks for any chip; the kernel loops over what is left.
 const MAX_PAD_BLOCKS: usize = 1 << 16;
 
-/// Rows of a block, threads and dynamic shared memory, as the heads of the kernel files state them.
-struct Launch {
-    source: &'static Source,
-    rows: usize,
-    key_rows: usize,
-    shared: usize,
-    key_shared: usize,
-}
-
-const THREADS: usize = 128;
+/// Blocks of the kernels in f32: 32 rows, no dynamic shared memory.
+const F32_ROWS: usize = 32;
+const THREADS: usize = 32 * WARPS;
 const DELTA_ROWS: usize = 64;
 const DELTA_THREADS: usize = 256;
-
-impl Launch {
-    fn new(dtype: DType, size: usize) -> Launch {
-        match dtype {
-            DType::F32 => Launch { source: &SOURCE_F32, rows: 32, key_rows: 32, shared: 0, key_shared: 0 },
-            _ => Launch {
-                source: &SOURCE,
-                rows: if size <= 64 { 128 } else { 64 },
-                key_rows: 64,
-                shared: 512 * size,
-                key_shared: 512 * size + 1024,
-            },
-        }
-    }
-}
 
 /// The plan for padded heads; that of `p` itself where its head size is one of [`SIZES`].
 fn padded(p: &Plan) -> Result<Plan> {
@@ -87,9 +75,10 @@ fn at(x: &Tensor, elements: usize) -> u64 {
     x.ptr() + (elements * x.dtype().size()) as u64
 }
 
-/// Strides as the kernels take them: q_batch, q_row, kv_batch, kv_row.
-fn strides(p: &Plan) -> [i64; 4] {
-    [p.lq * p.q_row, p.q_row, p.lk * p.kv_row, p.kv_row].map(|x| x as i64)
+/// What every kernel takes: H, Lq, Lk, q_batch, q_row, kv_batch, kv_row, prefix, scale.
+fn dimensions(p: &Plan) -> [Arg; 9] {
+    let [q_batch, q_row, kv_batch, kv_row] = [p.lq * p.q_row, p.q_row, p.lk * p.kv_row, p.kv_row].map(|x| x as i64);
+    *args![p.heads, p.lq, p.lk, q_batch, q_row, kv_batch, kv_row, p.prefix, p.scale]
 }
 
 /// Output \[B, Lq, H·D\] and, if `want_lse`, the log-sum-exp \[B, H, Lq\].
@@ -106,30 +95,112 @@ pub(super) fn forward(
     let kv = kv.map(|kv| resized(c, kv, plan.size, p.size)).transpose()?.unwrap_or_else(|| q.clone());
     let o = Tensor::cuda(c, &[p.batch, p.lq, p.heads * p.size], q.dtype())?;
     let lse = if want_lse { Some(Tensor::cuda(c, &[p.batch, p.heads, p.lq], DType::F32)?) } else { None };
-    let l = Launch::new(q.dtype(), p.size);
     let (k, v) = (at(&kv, p.k_at), at(&kv, p.v_at()));
-    let [q_batch, q_row, kv_batch, kv_row] = strides(&p);
-    let name = if q.dtype() == DType::F32 { "attention_fwd_f32" } else { "attention_fwd" };
-    let grid = (p.lq.div_ceil(l.rows), p.heads, p.batch);
-    let args = args![
-        &q,
-        k,
-        v,
-        &o,
-        lse.as_ref(),
-        mask,
-        p.heads,
-        p.lq,
-        p.lk,
-        q_batch,
-        q_row,
-        kv_batch,
-        kv_row,
-        p.prefix,
-        p.scale
-    ];
-    c.launch(l.source, p.size as u32, name, grid, THREADS, l.shared, args)?;
+    let mut all = args![&q, k, v, &o, lse.as_ref(), mask].to_vec();
+    all.extend(dimensions(&p));
+    if q.dtype() == DType::F32 {
+        let grid = (p.lq.div_ceil(F32_ROWS), p.heads, p.batch);
+        c.launch(&SOURCE_F32, p.size as u32, "attention_fwd_f32", grid, THREADS, 0, &all)?;
+    } else {
+        let f = Forward::new(p.size, p.lq, p.lk, c.info().shared_per_block);
+        all.extend_from_slice(args![f.warp_rows, f.stage_keys]);
+        let grid = (f.blocks, p.heads, p.batch);
+        c.launch(&SOURCE, p.size as u32, "attention_fwd", grid, 32 * f.warps, f.shared, &all)?;
+    }
     Ok((resized(c, &o, p.size, plan.size)?, lse))
+}
+
+/// Inputs and saved values of a backward pass, with heads of a size that the kernels know.
+struct Saved<'a> {
+    plan: Plan,
+    q: Tensor,
+    kv: Tensor,
+    o: Tensor,
+    d_o: Tensor,
+    lse: &'a Tensor,
+    mask: Option<&'a Tensor>,
+}
+
+impl Saved<'_> {
+    /// Arguments for q, k and v.
+    fn qkv(&self) -> [Arg; 3] {
+        *args![&self.q, at(&self.kv, self.plan.k_at), at(&self.kv, self.plan.v_at())]
+    }
+
+    /// Arguments for dk and dv.
+    fn dk_dv(&self, dkv: &Tensor) -> [Arg; 2] {
+        *args![at(dkv, self.plan.k_at), at(dkv, self.plan.v_at())]
+    }
+
+    /// Both gradients at once; blocks take one head of one example after the other.
+    fn short(&self, c: &Cuda, s: &Short, dq: &Tensor, dkv: &Tensor) -> Result<()> {
+        let p = &self.plan;
+        let (variant, threads, items) = (p.size as u32, 32 * s.warps, p.batch * p.heads);
+        let name = if s.tiles == 1 { "attention_bwd_short_1" } else { "attention_bwd_short_2" };
+        let mut all = self.qkv().to_vec();
+        all.extend_from_slice(args![&self.o, &self.d_o, self.lse, self.mask, dq]);
+        all.extend(self.dk_dv(dkv));
+        all.extend_from_slice(args![items]);
+        all.extend(dimensions(p));
+        all.extend_from_slice(args![s.block_rows]);
+        let blocks = items.min(c.resident_blocks(&SOURCE_SHORT, variant, name, threads, s.shared)?);
+        c.launch(&SOURCE_SHORT, variant, name, (blocks, 1, 1), threads, s.shared, &all)
+    }
+
+    /// Any length in bf16: scores are made twice, once for each gradient.
+    fn long(&self, c: &Cuda, dq: Option<&Tensor>, dkv: Option<&Tensor>) -> Result<()> {
+        let (p, variant) = (&self.plan, self.plan.size as u32);
+        let delta = Tensor::cuda(c, &[p.batch, p.heads, p.lq], DType::F32)?;
+        if let Some(dq) = dq {
+            // Computes delta along the way.
+            let grid = (p.lq.div_ceil(if p.size <= 64 { 128 } else { 64 }), p.heads, p.batch);
+            let mut all = self.qkv().to_vec();
+            all.extend_from_slice(args![&self.o, &self.d_o, self.lse, &delta, self.mask, dq]);
+            all.extend(dimensions(p));
+            c.launch(&SOURCE_BWD, variant, "attention_bwd_dq_delta", grid, THREADS, 512 * p.size, &all)?;
+        } else {
+            self.delta(c, &SOURCE_BWD, "attention_delta", &delta)?;
+        }
+        if let Some(dkv) = dkv {
+            let grid = (p.lk.div_ceil(64), p.heads, p.batch);
+            let all = self.dk_dv_args(&delta, dkv);
+            c.launch(&SOURCE_BWD, variant, "attention_bwd_dkdv", grid, THREADS, 512 * p.size + 1024, &all)?;
+        }
+        Ok(())
+    }
+
+    fn f32(&self, c: &Cuda, dq: Option<&Tensor>, dkv: Option<&Tensor>) -> Result<()> {
+        let (p, variant) = (&self.plan, self.plan.size as u32);
+        let delta = Tensor::cuda(c, &[p.batch, p.heads, p.lq], DType::F32)?;
+        self.delta(c, &SOURCE_F32, "attention_delta_f32", &delta)?;
+        let grid = |rows: usize| (rows.div_ceil(F32_ROWS), p.heads, p.batch);
+        if let Some(dq) = dq {
+            let mut all = self.qkv().to_vec();
+            all.extend_from_slice(args![&self.d_o, self.lse, &delta, self.mask, dq]);
+            all.extend(dimensions(p));
+            c.launch(&SOURCE_F32, variant, "attention_bwd_dq_f32", grid(p.lq), THREADS, 0, &all)?;
+        }
+        if let Some(dkv) = dkv {
+            let all = self.dk_dv_args(&delta, dkv);
+            c.launch(&SOURCE_F32, variant, "attention_bwd_dkdv_f32", grid(p.lk), THREADS, 0, &all)?;
+        }
+        Ok(())
+    }
+
+    fn delta(&self, c: &Cuda, source: &'static Source, name: &'static str, delta: &Tensor) -> Result<()> {
+        let p = &self.plan;
+        let grid = ((p.lq * p.heads).div_ceil(DELTA_ROWS), p.batch, 1);
+        let all = args![&self.o, &self.d_o, delta, p.heads, p.lq];
+        c.launch(source, p.size as u32, name, grid, DELTA_THREADS, 0, all)
+    }
+
+    fn dk_dv_args(&self, delta: &Tensor, dkv: &Tensor) -> Vec<Arg> {
+        let mut all = self.qkv().to_vec();
+        all.extend_from_slice(args![&self.d_o, self.lse, delta, self.mask]);
+        all.extend(self.dk_dv(dkv));
+        all.extend(dimensions(&self.plan));
+        all
+    }
 }
 
 pub(super) fn backward(c: &Cuda, op: &Attention, lse: &Tensor, dy: &Tensor, grads: &mut Grads) -> Result<()> {
@@ -137,54 +208,23 @@ pub(super) fn backward(c: &Cuda, op: &Attention, lse: &Tensor, dy: &Tensor, grad
     let widen = |x: &Tensor| resized(c, x, plan.size, p.size);
     let q = widen(op.q.value())?;
     let kv = op.kv.as_ref().map(|kv| widen(kv.value())).transpose()?.unwrap_or_else(|| q.clone());
-    let (o, d_o) = (widen(&op.o)?, widen(dy)?);
-    let dtype = q.dtype();
-    let f32 = dtype == DType::F32;
-    let l = Launch::new(dtype, p.size);
-    let variant = p.size as u32;
+    let saved = Saved { plan: p, q, kv, o: widen(&op.o)?, d_o: widen(dy)?, lse, mask: op.mask.as_ref() };
+    let dtype = saved.q.dtype();
 
     // Self-attention: one gradient holds all three, and every element of it is written.
-    let packed = op.kv.is_none();
     let want_q = op.q.needs_grad();
     let want_kv = op.kv.as_ref().map_or(want_q, crate::tape::Var::needs_grad);
-    let dq = if want_q { Some(Tensor::cuda(c, q.shape(), dtype)?) } else { None };
-    let dkv = match (&dq, packed) {
-        (Some(dq), true) => Some(dq.clone()),
-        _ if want_kv => Some(Tensor::cuda(c, kv.shape(), dtype)?),
+    let dq = if want_q { Some(Tensor::cuda(c, saved.q.shape(), dtype)?) } else { None };
+    let dkv = match (&dq, &op.kv) {
+        (Some(dq), None) => Some(dq.clone()),
+        _ if want_kv => Some(Tensor::cuda(c, saved.kv.shape(), dtype)?),
         _ => None,
     };
-
-    let delta = Tensor::cuda(c, &[p.batch, p.heads, p.lq], DType::F32)?;
-    let mask = op.mask.as_ref();
-    let (k, v) = (at(&kv, p.k_at), at(&kv, p.v_at()));
-    let [q_batch, q_row, kv_batch, kv_row] = strides(&p);
-    let q_grid = (p.lq.div_ceil(l.rows), p.heads, p.batch);
-    // In bf16 the kernel of dq computes delta along the way.
-    let fused = !f32 && dq.is_some();
-    if !fused {
-        let name = if f32 { "attention_delta_f32" } else { "attention_delta" };
-        let grid = ((p.lq * p.heads).div_ceil(DELTA_ROWS), p.batch, 1);
-        c.launch(l.source, variant, name, grid, DELTA_THREADS, 0, args![&o, &d_o, &delta, p.heads, p.lq])?;
-    }
-    if let Some(dq) = &dq {
-        let name = if fused { "attention_bwd_dq_delta" } else { "attention_bwd_dq_f32" };
-        let mut all = args![&q, k, v].to_vec();
-        if fused {
-            all.extend_from_slice(args![&o]);
-        }
-        all.extend_from_slice(args![&d_o, lse, &delta, mask, dq, p.heads, p.lq, p.lk]);
-        all.extend_from_slice(args![q_batch, q_row, kv_batch, kv_row, p.prefix, p.scale]);
-        c.launch(l.source, variant, name, q_grid, THREADS, l.shared, &all)?;
-    }
-    if let Some(dkv) = &dkv {
-        let name = if f32 { "attention_bwd_dkdv_f32" } else { "attention_bwd_dkdv" };
-        let (dk, dv) = (at(dkv, p.k_at), at(dkv, p.v_at()));
-        let args = args![
-            &q, k, v, &d_o, lse, &delta, mask, dk, dv, p.heads, p.lq, p.lk, q_batch, q_row, kv_batch, kv_row, p.prefix,
-            p.scale
-        ];
-        let grid = (p.lk.div_ceil(l.key_rows), p.heads, p.batch);
-        c.launch(l.source, variant, name, grid, THREADS, l.key_shared, args)?;
+    let short = Short::new(p.size, p.lq, p.lk, c.info().shared_per_block);
+    match (&dq, &dkv, &short) {
+        _ if dtype == DType::F32 => saved.f32(c, dq.as_ref(), dkv.as_ref())?,
+        (Some(dq), Some(dkv), Some(short)) => saved.short(c, short, dq, dkv)?,
+        _ => saved.long(c, dq.as_ref(), dkv.as_ref())?,
     }
     let narrow = |g: &Tensor, like: &Tensor| resized(c, g, p.size, plan.size)?.reshape(like.shape());
     if let Some(dq) = dq {

@@ -4,10 +4,11 @@
 
 mod cpu;
 mod cuda;
+mod launch;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cuda::{SIZES, SOURCE, SOURCE_F32, SOURCE_PAD};
+pub(crate) use cuda::{SIZES, SOURCE, SOURCE_BWD, SOURCE_F32, SOURCE_PAD, SOURCE_SHORT};
 
 use crate::cases::{Case, Role, Size};
 use crate::cpu::pool::Buf;
@@ -236,6 +237,11 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             (3, 33, 3, 20, 9, true),
             (2, 17, 2, 5, 0, false),
             (1, 300, 1, 32, 0, false),
+            (2, 100, 2, 64, 0, false),
+            (1, 256, 2, 64, 100, true),
+            // More heads than blocks on a large GPU: blocks go on to a second one, after one round of queries or several.
+            (200, 5, 16, 32, 0, true),
+            (35, 129, 4, 32, 0, false),
         ],
     };
     // (B, Lq, Lk, H, D, whether keys are masked)
@@ -248,6 +254,9 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             (2, 65, 150, 2, 96, true),
             (1, 130, 66, 2, 128, false),
             (2, 24, 65, 4, 16, true),
+            (3, 20, 85, 2, 64, false),
+            (1, 85, 256, 2, 64, true),
+            (1, 300, 20, 2, 64, false),
         ],
     };
     let mut out = Vec::new();
