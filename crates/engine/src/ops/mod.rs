@@ -33,6 +33,7 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
         (&attention::SOURCE_SHORT, &attention::SIZES),
         (&attention::SOURCE_F32, &attention::SIZES),
         (&attention::SOURCE_PAD, &[0]),
+        (&attention::SOURCE_KEYS, &[0]),
         (&blend::SOURCE, &[0]),
         (&choose::SOURCE, &[0]),
         (&cross_entropy::SOURCE, &[0]),

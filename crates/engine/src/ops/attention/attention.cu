@@ -5,6 +5,9 @@
 //   grid       (ceil(Lq / (warps * warp_rows)), H, B): blocks of one (b, h) run side by side and share it through L2
 //   threads    32 * warps, at most FWD_WARPS
 //   shared     4 * D * stage_keys bytes per stage; one stage if stage_keys >= Lk, else two. stage_keys % 32 == 0.
+//
+// The first C keys may come from elsewhere: row of[b] of common [R, C, keys and values, H, D]; k and v then hold the other
+// Lk - C of each example.
 
 // 16-row tiles per warp: two share each fragment read from shared memory, which is what bounds small head sizes.
 #ifndef FWD_TILES
@@ -81,20 +84,20 @@ __device__ __forceinline__ void fwd_step(float (&o)[M][D_TILES][4], float (&top)
     mma_over_rows<M, W>(o, p, v_tile, tile_row);
 }
 
-__device__ __forceinline__ void load_keys(u32 stage, const bf16* k, const bf16* v, i64 kv_row, int key0, int stage_keys, int end) {
+__device__ __forceinline__ void load_keys(u32 stage, const KeyRows& k, const KeyRows& v, int key0, int stage_keys, int end) {
     int rows = min(stage_keys, round_up(end - key0, 16));
-    load_rows(stage, k, kv_row, key0, rows, end);
-    load_rows(stage + stage_keys * ROW_BYTES, v, kv_row, key0, rows, end);
+    load_key_rows(stage, k, key0, rows, end);
+    load_key_rows(stage + stage_keys * ROW_BYTES, v, key0, rows, end);
     copies_commit();
 }
 
 // Rows row0 .. row0 + 16M of one (b, h), for one warp; pointers are those of the (b, h). The block's warps share the
 // K/V tiles, keys [0, block_keys).
 template <int M>
-__device__ __forceinline__ void fwd_rows(const bf16* q, const bf16* k, const bf16* v, bf16* o, float* lse, const u32* mask, int row0, int block_keys, int stage_keys,
-                                         int Lq, int Lk, i64 q_row, i64 kv_row, i64 o_row, int prefix, float scale) {
+__device__ __forceinline__ void fwd_rows(const bf16* q, const KeyRows& k, const KeyRows& v, bf16* o, float* lse, const u32* mask, int row0, int block_keys, int stage_keys,
+                                         int Lq, int Lk, i64 q_row, i64 o_row, int prefix, float scale) {
     u32 stage = smem_address(smem), stage_bytes = 2 * stage_keys * ROW_BYTES;
-    load_keys(stage, k, v, kv_row, 0, stage_keys, block_keys);
+    load_keys(stage, k, v, 0, stage_keys, block_keys);
 
     u32 qf[M][K_STEPS][4];  // [16M, D]
     load_fragments<M>(qf, q, q_row, row0, Lq);
@@ -114,7 +117,7 @@ __device__ __forceinline__ void fwd_rows(const bf16* q, const bf16* k, const bf1
         __syncthreads();  // this stage is complete, and every warp is done with the one before
         int next = key0 + stage_keys;
         u32 other = stage + stage_bytes;
-        if (next < block_keys) load_keys(other, k, v, kv_row, next, stage_keys, block_keys);
+        if (next < block_keys) load_keys(other, k, v, next, stage_keys, block_keys);
 #pragma unroll 1
         for (int key = key0; key < min(next, end); key += 16 * FWD_WIDTH) {
             if (key + 16 * FWD_WIDTH <= safe) STEP(FWD_WIDTH, false);
@@ -143,18 +146,20 @@ __device__ __forceinline__ void fwd_rows(const bf16* q, const bf16* k, const bf1
 
 extern "C" __global__ void __launch_bounds__(32 * FWD_WARPS, FWD_BLOCKS)
 attention_fwd(const bf16* q, const bf16* k, const bf16* v, bf16* o, float* lse, const u32* mask, int H, int Lq, int Lk,
-              i64 q_batch, i64 q_row, i64 kv_batch, i64 kv_row, int prefix, float scale, int warp_rows, int stage_keys) {
+              i64 q_batch, i64 q_row, i64 kv_batch, i64 kv_row, int prefix, float scale, int warp_rows, int stage_keys,
+              const bf16* common, const u32* of, int C) {
     int h = blockIdx.y, b = blockIdx.z;
     int block_rows = blockDim.x / 32 * warp_rows, block_row = blockIdx.x * block_rows, row0 = block_row + warp_index() * warp_rows;
     int block_keys = key_limit(min(block_row + block_rows, Lq) - 1, prefix, Lk);
     q += b * q_batch + h * D;
-    k += b * kv_batch + h * D;
-    v += b * kv_batch + h * D;
+    i64 kv_at = b * kv_batch + h * D, common_row = 2 * (i64)H * D;
+    if (C) common += (i64)of[b] * C * common_row + h * D;
+    KeyRows keys = {k + kv_at, common, kv_row, common_row, C}, values = {v + kv_at, common + H * D, kv_row, common_row, C};
     o += ((i64)b * Lq * H + h) * D;
     if (lse) lse += ((i64)b * H + h) * Lq;
     if (mask) mask += (i64)b * Lk;
     if (FWD_TILES == 1 || (warp_rows > 16 && row0 + 16 < Lq))
-        fwd_rows<FWD_TILES>(q, k, v, o, lse, mask, row0, block_keys, stage_keys, Lq, Lk, q_row, kv_row, (i64)H * D, prefix, scale);
+        fwd_rows<FWD_TILES>(q, keys, values, o, lse, mask, row0, block_keys, stage_keys, Lq, Lk, q_row, (i64)H * D, prefix, scale);
     else  // one tile of rows, or none: such a warp only helps to load
-        fwd_rows<1>(q, k, v, o, lse, mask, row0, block_keys, stage_keys, Lq, Lk, q_row, kv_row, (i64)H * D, prefix, scale);
+        fwd_rows<1>(q, keys, values, o, lse, mask, row0, block_keys, stage_keys, Lq, Lk, q_row, (i64)H * D, prefix, scale);
 }

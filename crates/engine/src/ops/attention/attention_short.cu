@@ -10,6 +10,8 @@
 //   kernel                   keys per warp   grid                          threads
 //   attention_bwd_short_1    16              any number up to B * H        32 * warps, with keys per warp * warps >= Lk and
 //   attention_bwd_short_2    32              (H * B items are shared out)  4 <= warps <= 8
+// The first C keys may come from elsewhere: row of[b] of common [R, C, keys and values, H, D]; k and v then hold the other
+// Lk - C of each example. Gradients of those C go to d_common [B, C, keys and values, H, D], one row per example.
 //   block_rows   a multiple of 16; more than that many queries take several rounds
 //   shared       see short_layout, at the end of which there are 16 * block_rows bytes for lse and delta
 
@@ -31,6 +33,10 @@ struct Short {
     int prefix;
     float scale;
     int block_rows;
+    const bf16* common;
+    const u32* of;
+    bf16* d_common;
+    int C;
     // where things lie in shared memory, in bytes
     int key_rows, v_at, stage_at, o_at, ds_at, rows_at, stage_bytes, ds_row, ds_bytes;
 };
@@ -59,9 +65,10 @@ __device__ __forceinline__ void short_fetch(const Short& p, int item, int i0, in
     int b = item / p.H, h = item % p.H;
     u32 base = smem_address(smem);
     if (i0 == 0) {
-        i64 at = b * p.kv_batch + h * D;
-        load_rows(base + keys * (p.key_rows * ROW_BYTES), p.k + at, p.kv_row, 0, p.key_rows, p.Lk);
-        load_rows(base + p.v_at, p.v + at, p.kv_row, 0, p.key_rows, p.Lk);
+        i64 at = b * p.kv_batch + h * D, row = 2 * (i64)p.H * D;
+        const bf16* common = p.C ? p.common + (i64)p.of[b] * p.C * row + h * D : nullptr;
+        load_key_rows(base + keys * (p.key_rows * ROW_BYTES), {p.k + at, common, p.kv_row, row, p.C}, 0, p.key_rows, p.Lk);
+        load_key_rows(base + p.v_at, {p.v + at, common + p.H * D, p.kv_row, row, p.C}, 0, p.key_rows, p.Lk);
     }
     int rows = short_rows(p, i0);
     i64 o_at = ((i64)b * p.Lq * p.H + h) * D, o_row = (i64)p.H * D;
@@ -235,11 +242,14 @@ __device__ __forceinline__ void bwd_short(Short& p) {
             stage ^= 1;
         }
         if (owns) {
-            i64 at = (item / p.H) * p.kv_batch + (item % p.H) * D;
+            int b = item / p.H, h = item % p.H, width = p.H * D;
+            i64 own = b * p.kv_batch + h * D - p.C * p.kv_row, common = ((i64)b * p.C * 2 * p.H + h) * D;
+            auto dk_at = [&](int key) { return key < p.C ? p.d_common + common + key * 2 * width : p.dk + own + key * p.kv_row; };
+            auto dv_at = [&](int key) { return key < p.C ? p.d_common + common + key * 2 * width + width : p.dv + own + key * p.kv_row; };
             float one[2] = {1.f, 1.f}, scales[2] = {p.scale, p.scale};
             UNROLL for (int m = 0; m < M; m++) {
-                store_rows(p.dv + at, p.kv_row, key0 + m * 16, p.Lk, dv[m], one);
-                store_rows(p.dk + at, p.kv_row, key0 + m * 16, p.Lk, dk[m], scales);
+                store_rows<D_TILES>(dv_at, key0 + m * 16, p.Lk, dv[m], one);
+                store_rows<D_TILES>(dk_at, key0 + m * 16, p.Lk, dk[m], scales);
             }
         }
         keys ^= 1;
@@ -250,9 +260,10 @@ __device__ __forceinline__ void bwd_short(Short& p) {
     extern "C" __global__ void __launch_bounds__(THREADS)                                                                     \
     attention_bwd_short_##M(const bf16* q, const bf16* k, const bf16* v, const bf16* o, const bf16* d_o, const float* lse,    \
                             const u32* mask, bf16* dq, bf16* dk, bf16* dv, int items, int H, int Lq, int Lk, i64 q_batch,     \
-                            i64 q_row, i64 kv_batch, i64 kv_row, int prefix, float scale, int block_rows) {                   \
+                            i64 q_row, i64 kv_batch, i64 kv_row, int prefix, float scale, int block_rows, const bf16* common, \
+                            const u32* of, bf16* d_common, int C) {                                                           \
         Short p = {q, k, v, o, d_o, lse, mask, dq, dk, dv, items, H, Lq, Lk, q_batch, q_row, kv_batch, kv_row, prefix,        \
-                   scale, block_rows};                                                                                        \
+                   scale, block_rows, common, of, d_common, C};                                                               \
         bwd_short<M, SHORT_WIDTH_##M>(p);                                                                                     \
     }
 // A bound of 384 threads leaves 168 registers, so that two blocks of up to 6 warps fit a multiprocessor.

@@ -1,10 +1,9 @@
 //! Attention on the GPU.
 
 use super::launch::{Forward, Short, WARPS};
-use super::{Attention, Plan};
+use super::{Plan, Rows};
 use crate::cuda::{Arg, Cuda, Source, args, by_type};
 use crate::error::{Result, ensure};
-use crate::tape::Grads;
 use crate::tensor::{DType, Tensor};
 
 /// A kernel file with what the kernels for bf16 share before it.
@@ -19,6 +18,7 @@ pub(crate) static SOURCE_BWD: Source = tiled!("attention_bwd.cu");
 pub(crate) static SOURCE_SHORT: Source = tiled!("attention_short.cu");
 pub(crate) static SOURCE_F32: Source = Source { file: "attention_f32.cu", code: include_str!("attention_f32.cu") };
 pub(crate) static SOURCE_PAD: Source = Source { file: "pad.cu", code: include_str!("pad.cu") };
+pub(crate) static SOURCE_KEYS: Source = Source { file: "keys.cu", code: include_str!("keys.cu") };
 
 /// Head sizes that the kernels are compiled for.
 pub(crate) const SIZES: [u32; 4] = [32, 64, 96, 128];
@@ -77,7 +77,12 @@ fn at(x: &Tensor, elements: usize) -> u64 {
 
 /// What every kernel takes: H, Lq, Lk, q_batch, q_row, kv_batch, kv_row, prefix, scale.
 fn dimensions(p: &Plan) -> [Arg; 9] {
-    let [q_batch, q_row, kv_batch, kv_row] = [p.lq * p.q_row, p.q_row, p.lk * p.kv_row, p.kv_row].map(|x| x as i64);
+    own_dimensions(p, p.lk)
+}
+
+/// The same where only the last `own` of the keys lie in the tensor that has them.
+fn own_dimensions(p: &Plan, own: usize) -> [Arg; 9] {
+    let [q_batch, q_row, kv_batch, kv_row] = [p.lq * p.q_row, p.q_row, own * p.kv_row, p.kv_row].map(|x| x as i64);
     *args![p.heads, p.lq, p.lk, q_batch, q_row, kv_batch, kv_row, p.prefix, p.scale]
 }
 
@@ -93,8 +98,7 @@ pub(super) fn forward(
     let p = padded(plan)?;
     let q = resized(c, q, plan.size, p.size)?;
     let kv = kv.map(|kv| resized(c, kv, plan.size, p.size)).transpose()?.unwrap_or_else(|| q.clone());
-    let o = Tensor::cuda(c, &[p.batch, p.lq, p.heads * p.size], q.dtype())?;
-    let lse = if want_lse { Some(Tensor::cuda(c, &[p.batch, p.heads, p.lq], DType::F32)?) } else { None };
+    let (o, lse) = results(c, &p, q.dtype(), want_lse)?;
     let (k, v) = (at(&kv, p.k_at), at(&kv, p.v_at()));
     let mut all = args![&q, k, v, &o, lse.as_ref(), mask].to_vec();
     all.extend(dimensions(&p));
@@ -102,12 +106,45 @@ pub(super) fn forward(
         let grid = (p.lq.div_ceil(F32_ROWS), p.heads, p.batch);
         c.launch(&SOURCE_F32, p.size as u32, "attention_fwd_f32", grid, THREADS, 0, &all)?;
     } else {
-        let f = Forward::new(p.size, p.lq, p.lk, c.info().shared_per_block);
-        all.extend_from_slice(args![f.warp_rows, f.stage_keys]);
-        let grid = (f.blocks, p.heads, p.batch);
-        c.launch(&SOURCE, p.size as u32, "attention_fwd", grid, 32 * f.warps, f.shared, &all)?;
+        launch_forward(c, &p, all, None)?;
     }
     Ok((resized(c, &o, p.size, plan.size)?, lse))
+}
+
+/// As [`forward`], for tokens that also see a row of `keys`. In bf16 nothing is copied.
+pub(super) fn forward_joint(
+    c: &Cuda,
+    p: &Plan,
+    qkv: &Tensor,
+    keys: &Tensor,
+    rows: &Rows,
+    want_lse: bool,
+) -> Result<(Tensor, Option<Tensor>)> {
+    if qkv.dtype() == DType::F32 || padded(p)?.size != p.size {
+        return forward(c, p, qkv, Some(&join_keys(c, p, qkv, keys, rows)?), None, want_lse);
+    }
+    let (o, lse) = results(c, p, qkv.dtype(), want_lse)?;
+    // The kernel's k and v are the tokens' own.
+    let own = Plan { kv_row: p.q_row, k_at: p.heads * p.size, ..*p };
+    let mut all = args![qkv, at(qkv, own.k_at), at(qkv, own.v_at()), &o, lse.as_ref(), None::<&Tensor>].to_vec();
+    all.extend(own_dimensions(&own, p.lq));
+    launch_forward(c, p, all, Some((keys, rows)))?;
+    Ok((o, lse))
+}
+
+/// Room for the output and, if wanted, the log-sum-exp.
+fn results(c: &Cuda, p: &Plan, dtype: DType, want_lse: bool) -> Result<(Tensor, Option<Tensor>)> {
+    let lse = if want_lse { Some(Tensor::cuda(c, &[p.batch, p.heads, p.lq], DType::F32)?) } else { None };
+    Ok((Tensor::cuda(c, &[p.batch, p.lq, p.heads * p.size], dtype)?, lse))
+}
+
+fn launch_forward(c: &Cuda, p: &Plan, mut args: Vec<Arg>, common: Option<(&Tensor, &Rows)>) -> Result<()> {
+    let f = Forward::new(p.size, p.lq, p.lk, c.info().shared_per_block);
+    let (keys, of) = (common.map(|c| c.0), common.map(|c| &c.1.of));
+    let count = common.map_or(0, |_| p.lk - p.lq);
+    args.extend_from_slice(args![f.warp_rows, f.stage_keys, keys, of, count]);
+    let grid = (f.blocks, p.heads, p.batch);
+    c.launch(&SOURCE, p.size as u32, "attention_fwd", grid, 32 * f.warps, f.shared, &args)
 }
 
 /// Inputs and saved values of a backward pass, with heads of a size that the kernels know.
@@ -132,17 +169,27 @@ impl Saved<'_> {
         *args![at(dkv, self.plan.k_at), at(dkv, self.plan.v_at())]
     }
 
-    /// Both gradients at once; blocks take one head of one example after the other.
-    fn short(&self, c: &Cuda, s: &Short, dq: &Tensor, dkv: &Tensor) -> Result<()> {
+    /// Both gradients at once; blocks take one head of one example after the other. `common`: keys that lie elsewhere, and
+    /// where each example's gradient of them goes.
+    fn short(
+        &self,
+        c: &Cuda,
+        s: &Short,
+        dq: &Tensor,
+        dkv: &Tensor,
+        common: Option<(&Tensor, &Rows, &Tensor)>,
+    ) -> Result<()> {
         let p = &self.plan;
+        let count = common.map_or(0, |_| p.lk - p.lq);
         let (variant, threads, items) = (p.size as u32, 32 * s.warps, p.batch * p.heads);
         let name = if s.tiles == 1 { "attention_bwd_short_1" } else { "attention_bwd_short_2" };
         let mut all = self.qkv().to_vec();
         all.extend_from_slice(args![&self.o, &self.d_o, self.lse, self.mask, dq]);
         all.extend(self.dk_dv(dkv));
         all.extend_from_slice(args![items]);
-        all.extend(dimensions(p));
-        all.extend_from_slice(args![s.block_rows]);
+        all.extend(own_dimensions(p, p.lk - count));
+        let (keys, of, d_common) = (common.map(|c| c.0), common.map(|c| &c.1.of), common.map(|c| c.2));
+        all.extend_from_slice(args![s.block_rows, keys, of, d_common, count]);
         let blocks = items.min(c.resident_blocks(&SOURCE_SHORT, variant, name, threads, s.shared)?);
         c.launch(&SOURCE_SHORT, variant, name, (blocks, 1, 1), threads, s.shared, &all)
     }
@@ -203,35 +250,123 @@ impl Saved<'_> {
     }
 }
 
-pub(super) fn backward(c: &Cuda, op: &Attention, lse: &Tensor, dy: &Tensor, grads: &mut Grads) -> Result<()> {
-    let (plan, p) = (&op.plan, padded(&op.plan)?);
-    let widen = |x: &Tensor| resized(c, x, plan.size, p.size);
-    let q = widen(op.q.value())?;
-    let kv = op.kv.as_ref().map(|kv| widen(kv.value())).transpose()?.unwrap_or_else(|| q.clone());
-    let saved = Saved { plan: p, q, kv, o: widen(&op.o)?, d_o: widen(dy)?, lse, mask: op.mask.as_ref() };
+/// Inputs and results of the forward pass, in the layout of the op.
+pub(super) struct Inputs<'a> {
+    pub plan: &'a Plan,
+    pub q: &'a Tensor,
+    /// `None`: keys and values lie in `q`, packed, and so do their gradients.
+    pub kv: Option<&'a Tensor>,
+    pub o: &'a Tensor,
+    pub lse: &'a Tensor,
+    pub mask: Option<&'a Tensor>,
+}
+
+/// Gradients of `q` and, if it is there, of `kv`. Where `q` has room for keys and values that lie elsewhere, those parts of
+/// its gradient are not written.
+pub(super) fn gradients(
+    c: &Cuda,
+    x: &Inputs,
+    dy: &Tensor,
+    want_q: bool,
+    want_kv: bool,
+) -> Result<(Option<Tensor>, Option<Tensor>)> {
+    let (plan, p) = (x.plan, padded(x.plan)?);
+    let widen = |t: &Tensor| resized(c, t, plan.size, p.size);
+    let q = widen(x.q)?;
+    let kv = x.kv.map(widen).transpose()?.unwrap_or_else(|| q.clone());
+    let saved = Saved { plan: p, q, kv, o: widen(x.o)?, d_o: widen(dy)?, lse: x.lse, mask: x.mask };
     let dtype = saved.q.dtype();
 
     // Self-attention: one gradient holds all three, and every element of it is written.
-    let want_q = op.q.needs_grad();
-    let want_kv = op.kv.as_ref().map_or(want_q, crate::tape::Var::needs_grad);
     let dq = if want_q { Some(Tensor::cuda(c, saved.q.shape(), dtype)?) } else { None };
-    let dkv = match (&dq, &op.kv) {
+    let dkv = match (&dq, x.kv) {
         (Some(dq), None) => Some(dq.clone()),
-        _ if want_kv => Some(Tensor::cuda(c, saved.kv.shape(), dtype)?),
+        (_, Some(_)) if want_kv => Some(Tensor::cuda(c, saved.kv.shape(), dtype)?),
         _ => None,
     };
     let short = Short::new(p.size, p.lq, p.lk, c.info().shared_per_block);
     match (&dq, &dkv, &short) {
         _ if dtype == DType::F32 => saved.f32(c, dq.as_ref(), dkv.as_ref())?,
-        (Some(dq), Some(dkv), Some(short)) => saved.short(c, short, dq, dkv)?,
+        (Some(dq), Some(dkv), Some(short)) => saved.short(c, short, dq, dkv, None)?,
         _ => saved.long(c, dq.as_ref(), dkv.as_ref())?,
     }
-    let narrow = |g: &Tensor, like: &Tensor| resized(c, g, p.size, plan.size)?.reshape(like.shape());
-    if let Some(dq) = dq {
-        grads.give(&op.q, narrow(&dq, op.q.value())?)?;
+    let narrow = |g: Tensor, like: &Tensor| resized(c, &g, p.size, plan.size)?.reshape(like.shape());
+    let dkv = x.kv.and(dkv).zip(x.kv).map(|(g, kv)| narrow(g, kv)).transpose()?;
+    Ok((dq.map(|g| narrow(g, x.q)).transpose()?, dkv))
+}
+
+/// Gradients of `qkv` and `keys` in joint attention.
+pub(super) fn joint_gradients(
+    c: &Cuda,
+    p: &Plan,
+    (qkv, keys, rows): (&Tensor, &Tensor, &Rows),
+    (o, lse): (&Tensor, &Tensor),
+    dy: &Tensor,
+) -> Result<(Tensor, Tensor)> {
+    let dtype = qkv.dtype();
+    let short = Short::new(p.size, p.lq, p.lk, c.info().shared_per_block);
+    if let Some(short) = short.filter(|_| dtype != DType::F32 && SIZES.contains(&(p.size as u32))) {
+        let own = Plan { kv_row: p.q_row, k_at: p.heads * p.size, ..*p };
+        let (q, kv) = (qkv.clone(), qkv.clone());
+        let saved = Saved { plan: own, q, kv, o: o.clone(), d_o: dy.clone(), lse, mask: None };
+        let d_qkv = Tensor::cuda(c, qkv.shape(), dtype)?;
+        let d_common = Tensor::cuda(c, &[p.batch, p.lk - p.lq, p.kv_row], dtype)?;
+        saved.short(c, &short, &d_qkv, &d_qkv, Some((keys, rows, &d_common)))?;
+        return Ok((d_qkv, shared_keys_grad(c, p, &d_common, 0, rows, keys.shape())?));
     }
-    if let (Some(var), Some(dkv)) = (&op.kv, dkv) {
-        grads.give(var, narrow(&dkv, var.value())?)?;
-    }
-    Ok(())
+    let kv = join_keys(c, p, qkv, keys, rows)?;
+    let inputs = Inputs { plan: p, q: qkv, kv: Some(&kv), o, lse, mask: None };
+    let (Some(d_qkv), Some(dkv)) = gradients(c, &inputs, dy, true, true)? else {
+        return Err(crate::Error::op("joint_attention", "a gradient is missing"));
+    };
+    own_keys_grad(c, p, &dkv, &d_qkv)?;
+    let d_keys = shared_keys_grad(c, p, &dkv, p.lq, rows, keys.shape())?;
+    Ok((d_qkv, d_keys))
+}
+
+/// Rows that a block of the kernels in keys.cu copies.
+const COPIED_ROWS: usize = 8;
+
+/// The kernel's name for the widest unit that divides `width` elements, and elements in a unit.
+macro_rules! by_unit {
+    ($dtype:expr, $width:expr, $name:literal) => {{
+        let (size, bytes) = ($dtype.size(), $width * $dtype.size());
+        match bytes {
+            _ if bytes.is_multiple_of(16) => (concat!($name, "_16"), 16 / size),
+            _ if bytes.is_multiple_of(4) => (concat!($name, "_4"), 4 / size),
+            _ => (concat!($name, "_2"), 1),
+        }
+    }};
+}
+
+/// Keys and values \[B, C + N, 2·H·D\] that each example sees: its row of `keys`, then its own.
+fn join_keys(c: &Cuda, p: &Plan, qkv: &Tensor, keys: &Tensor, rows: &Rows) -> Result<Tensor> {
+    let kv = Tensor::cuda(c, &[p.batch, p.lk, p.kv_row], qkv.dtype())?;
+    let width = p.heads * p.size;
+    let (name, unit) = by_unit!(qkv.dtype(), width, "join_keys");
+    let count = p.batch * p.lk;
+    let args = args![keys, qkv, &rows.of, &kv, count as i64, p.lk - p.lq, p.lq, width / unit];
+    c.launch(&SOURCE_KEYS, 0, name, (count.div_ceil(COPIED_ROWS), 1, 1), 32 * COPIED_ROWS, 0, args)?;
+    Ok(kv)
+}
+
+/// Put the gradients of own keys and values into `d_qkv`.
+fn own_keys_grad(c: &Cuda, p: &Plan, dkv: &Tensor, d_qkv: &Tensor) -> Result<()> {
+    let width = p.heads * p.size;
+    let (name, unit) = by_unit!(dkv.dtype(), width, "own_keys_grad");
+    let count = p.batch * p.lq;
+    let args = args![dkv, d_qkv, count as i64, p.lk - p.lq, p.lq, width / unit];
+    c.launch(&SOURCE_KEYS, 0, name, (count.div_ceil(COPIED_ROWS), 1, 1), 32 * COPIED_ROWS, 0, args)
+}
+
+/// The gradient of shared keys: for each row the sum over the examples that see it. `own` more keys follow those in each
+/// example of `dkv`.
+fn shared_keys_grad(c: &Cuda, p: &Plan, dkv: &Tensor, own: usize, rows: &Rows, shape: &[usize]) -> Result<Tensor> {
+    let d_keys = Tensor::cuda(c, shape, dkv.dtype())?;
+    let name = by_type!(dkv.dtype(), "shared_keys_grad");
+    let keys = p.lk - p.lq;
+    let args = args![dkv, &rows.order, &rows.starts, &d_keys, keys, own, p.kv_row];
+    let threads = p.kv_row.div_ceil(8).next_multiple_of(32).min(256);
+    c.launch(&SOURCE_KEYS, 0, name, (d_keys.len() / p.kv_row, 1, 1), threads, 0, args)?;
+    Ok(d_keys)
 }

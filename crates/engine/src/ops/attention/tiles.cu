@@ -82,6 +82,26 @@ __device__ __forceinline__ void load_rows(u32 tile, const bf16* src, i64 row_str
     }
 }
 
+// Keys or values of one (b, h): the first C from `common`, the others from `own`.
+struct KeyRows {
+    const bf16 *own, *common;
+    i64 own_row, common_row;
+    int C;
+};
+
+// As load_rows.
+__device__ __forceinline__ void load_key_rows(u32 tile, const KeyRows& x, int row0, int rows, int end) {
+    if (x.C == 0) return load_rows(tile, x.own, x.own_row, row0, rows, end);
+    int step = blockDim.x / ROW_LANES, chunk = threadIdx.x % ROW_LANES;
+#pragma unroll 2
+    for (int row = threadIdx.x / ROW_LANES; row < rows; row += step) {
+        int key = row0 + row;
+        const bf16* from = (key < x.C ? x.common + key * x.common_row : x.own + (key - x.C) * x.own_row) + chunk * 8;
+        u32 to = tile + row * ROW_BYTES + ((chunk ^ swizzle(row)) << 4);
+        UNROLL for (int c = 0; c < CHUNKS; c += ROW_LANES) copy16_async(to + c * 16, from + c * 8, key < end);
+    }
+}
+
 // In each quad of lanes: lane t gives a[i], gets lane i's a[t]. Turns 16 bytes of one row per lane (good for global
 // memory) into the mma layout, where a lane holds one pair of each 8-column tile, and back.
 __device__ __forceinline__ void quad_transpose(u32 (&a)[4]) {
@@ -114,9 +134,10 @@ __device__ __forceinline__ void load_fragments(u32 (&a)[M][K_STEPS][4], const bf
         }
 }
 
-// One 16-row accumulator tile of 8N columns to rows row0 + (0..16) of dst; rows g and g + 8 have their own factor.
-template <int N>
-__device__ __forceinline__ void store_rows(bf16* dst, i64 row_stride, int row0, int end, const float (&acc)[N][4], const float (&factor)[2]) {
+// One 16-row accumulator tile of 8N columns to rows row0 + (0..16), those before `end`; at(row) says where a row begins.
+// Rows g and g + 8 have their own factor.
+template <int N, typename At>
+__device__ __forceinline__ void store_rows(At at, int row0, int end, const float (&acc)[N][4], const float (&factor)[2]) {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     UNROLL for (int half = 0; half < 2; half++) {
         int row = row0 + half * 8 + g;
@@ -130,9 +151,13 @@ __device__ __forceinline__ void store_rows(bf16* dst, i64 row_stride, int row0, 
                 x[i] = zero ? 0u : pack_bf16(c[half * 2] * f, c[half * 2 + 1] * f);
             }
             quad_transpose(x);
-            if (row < end) *(Vec4u*)(dst + row * row_stride + (j * 4 + t) * 8) = Vec4u{x[0], x[1], x[2], x[3]};
+            if (row < end) *(Vec4u*)(at(row) + (j * 4 + t) * 8) = Vec4u{x[0], x[1], x[2], x[3]};
         }
     }
+}
+template <int N>
+__device__ __forceinline__ void store_rows(bf16* dst, i64 row_stride, int row0, int end, const float (&acc)[N][4], const float (&factor)[2]) {
+    store_rows<N>([=](int row) { return dst + row * row_stride; }, row0, end, acc, factor);
 }
 
 // acc[m] [16, 16W] += a[m] [16, D] * (rows row0 .. row0+16W of the tile)^T: the tile's rows are the columns of the result.
