@@ -106,11 +106,8 @@ fn rows_context(p: &Pass, model: &Model, images: Option<&Tensor>, rows: &Rows) -
     if b == 0 || r == 0 || !r.is_multiple_of(b) {
         return Err(Error::Input(format!("{r} noisy rows do not go with {b} images")));
     }
-    let drop = match images.is_some() && rows.drop.iter().any(|d| *d != 0) {
-        true => Some(Tensor::from_u32(&model.device(), &[r], rows.drop.clone())?),
-        false => None,
-    };
-    model.context(p, images, drop.is_some())?.rows(p.tape, r / b, drop.as_ref())
+    let drop = (images.is_some() && rows.drop.iter().any(|d| *d != 0)).then_some(&rows.drop[..]);
+    model.context(p, images, drop.is_some())?.rows(p.tape, r / b, drop)
 }
 
 /// Sizes of a batch's tokens and weights must agree.

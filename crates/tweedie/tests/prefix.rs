@@ -60,7 +60,8 @@ fn run(m: &mut Model, split: bool, drop: bool, recompute: bool) -> (Vec<f32>, Ve
         let mask = Tensor::from_u32(&Device::Cpu, &[DROP.len()], DROP.to_vec()).unwrap();
         let mask = drop.then_some(&mask);
         if split {
-            let context = m.context(&p, Some(&images()), drop).unwrap().rows(&tape, COPIES, mask).unwrap();
+            let context =
+                m.context(&p, Some(&images()), drop).unwrap().rows(&tape, COPIES, drop.then_some(&DROP[..])).unwrap();
             m.features(&p, &Input::Noisy(&noisy), &t, &context).unwrap()
         } else {
             let cond = m.project_condition(&p, &m.condition(&p, &images()).unwrap()).unwrap();
@@ -146,8 +147,7 @@ fn a_context_without_the_null_condition_says_so() {
     let m = model(ConditionAttention::Prefix);
     let tape = Tape::inference();
     let p = Pass::inference(&tape, &m.params, DType::F32);
-    let mask = Tensor::from_u32(&Device::Cpu, &[DROP.len()], DROP.to_vec()).unwrap();
-    let e = m.context(&p, Some(&images()), false).unwrap().rows(&tape, COPIES, Some(&mask)).unwrap_err();
+    let e = m.context(&p, Some(&images()), false).unwrap().rows(&tape, COPIES, Some(&DROP)).unwrap_err();
     assert!(e.to_string().contains("without the null condition"), "{e}");
     assert!(m.context(&p, None, false).unwrap_err().to_string().contains("needs images"));
 }

@@ -202,8 +202,7 @@ fn guided_pairs_of_the_masked_twin_are_two_passes() {
     let of = |guided| Fill::logits(&network, &ids, 300, guided).unwrap().to_vec().unwrap();
     let tape = Tape::inference();
     let p = Pass::inference(&tape, &m.params, DType::F32);
-    let drop = Tensor::from_u32(&CPU, &[b], vec![1; b]).unwrap();
-    let null = m.context(&p, Some(&images(b)), true).unwrap().rows(&tape, 1, Some(&drop)).unwrap();
+    let null = m.context(&p, Some(&images(b)), true).unwrap().rows(&tape, 1, Some(&vec![1; b])).unwrap();
     let null = m.features(&p, &Input::Tokens(&ids), &vec![300; b], &null).unwrap();
     let null = m.logits(&p, &null).unwrap().value().to_vec().unwrap();
     let (plain, pairs) = (of(false), of(true));

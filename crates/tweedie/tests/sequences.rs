@@ -67,9 +67,8 @@ fn nats(logits: &[f32], tokens: &[u32]) -> Vec<f64> {
 fn logits(m: &Model, input: &Input, rows: &Rows, images: Option<&Tensor>) -> Vec<f32> {
     let tape = Tape::inference();
     let p = pass(&tape, m);
-    let drop = Tensor::from_u32(&Device::Cpu, &[rows.t.len()], rows.drop.clone()).unwrap();
     let k = images.map_or(1, |i| rows.t.len() / i.shape()[0]);
-    let context = m.context(&p, images, true).unwrap().rows(&tape, k, images.map(|_| &drop)).unwrap();
+    let context = m.context(&p, images, true).unwrap().rows(&tape, k, images.map(|_| &rows.drop[..])).unwrap();
     m.logits(&p, &m.features(&p, input, &rows.t, &context).unwrap()).unwrap().value().to_vec().unwrap()
 }
 

@@ -64,7 +64,8 @@ impl Compiler {
 
     /// Begin with all other files that most programs use.
     fn start(&mut self, file: &str, variant: u32) {
-        let usual = |f: &KernelFile| f.variant == 0 || (f.name() == "attention.cu" && f.variant == USUAL_HEAD);
+        let attention = ["attention.cu", "attention_short.cu"];
+        let usual = |f: &KernelFile| f.variant == 0 || (attention.contains(&f.name()) && f.variant == USUAL_HEAD);
         let mut all = HashMap::new();
         for f in kernel_files().into_iter().filter(usual) {
             let path = self.path(f.source, f.variant);

@@ -193,4 +193,21 @@ impl Cuda {
         cache.functions.insert(key, f);
         Ok(f.handle)
     }
+
+    /// Blocks of a kernel that run at the same time, on the whole device: what a kernel that shares out its work itself
+    /// is launched with.
+    pub(crate) fn resident_blocks(
+        &self,
+        source: &'static Source,
+        variant: u32,
+        name: &'static str,
+        threads: usize,
+        shared: usize,
+    ) -> Result<usize> {
+        self.bind()?;
+        let f = self.kernel(source, variant, name, shared)?;
+        let mut blocks = 0;
+        cu!(cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, f, threads as i32, shared))?;
+        Ok(blocks.max(1) as usize * self.info().multiprocessors)
+    }
 }

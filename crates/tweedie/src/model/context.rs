@@ -1,8 +1,9 @@
 //! What a denoiser reads besides the time: its noisy tokens in one of three forms, and the condition they look at.
 
+use tweedie_engine::ops::attention::Rows;
 use tweedie_engine::ops::noisy_input::NoisyTokens;
 use tweedie_engine::ops::{elementwise, tokens};
-use tweedie_engine::{Tape, Tensor, Var};
+use tweedie_engine::{Device, Tape, Tensor, Var};
 
 use crate::error::{Error, Result};
 
@@ -21,50 +22,61 @@ pub enum Input<'a> {
 /// an image and for all steps of a sampler. Made by [`super::Model::context`] on an inference tape it can be kept and used
 /// with any other tape.
 #[derive(Clone, Debug)]
-pub struct Context {
-    pub(super) own: Seen,
-    /// The learned null condition, one example.
-    pub(super) null: Option<Seen>,
-}
+pub struct Context(pub(super) Seen);
 
 /// What noisy tokens see of the condition.
 #[derive(Clone, Debug)]
 pub(super) enum Seen {
     /// Nothing: the model has no condition.
     Nothing,
-    /// Tokens \[B, C, d\] that go through the blocks with the noisy ones.
-    Tokens(Var),
-    /// Keys and values \[B, C, 2·d\] of each block, from condition tokens that see each other alone.
-    Keys(Vec<Var>),
+    /// Tokens \[B, C, d\] that go through the blocks with the noisy ones, and the learned null condition \[1, C, d\].
+    Tokens { own: Var, null: Option<Var> },
+    /// Keys and values of each block, from condition tokens that see each other alone.
+    Keys(Keys),
+}
+
+/// Keys and values that noisy tokens see beside their own.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    /// \[R, C, 2·d\] for each block: a row per image, then perhaps that of the null condition.
+    pub blocks: Vec<Var>,
+    /// The row that each example sees.
+    pub rows: Rows,
+    pub images: usize,
+    /// Whether there is a row of the null condition.
+    pub null: bool,
 }
 
 impl Context {
-    /// The context of an unconditional model.
-    pub(super) fn nothing() -> Context {
-        Context { own: Seen::Nothing, null: None }
-    }
-
-    /// One row per noisy copy: every example `k` times in a row, and the null condition in the rows whose `drop` (u32 \[B·k\])
-    /// is not 0.
-    pub fn rows(&self, tape: &Tape, k: usize, drop: Option<&Tensor>) -> Result<Context> {
-        let one = |own: &Var, null: Option<&Var>| -> Result<Var> {
-            let x = tokens::repeat(tape, own, k)?;
-            match (drop, null) {
-                (None, _) => Ok(x),
-                (Some(mask), Some(null)) => Ok(tokens::select(tape, &x, null, mask)?),
-                (Some(_), None) => Err(Error::Input("this context was made without the null condition".into())),
+    /// One row per noisy copy: every example `k` times in a row, and the null condition in the rows whose `drop` (B·k of
+    /// them) is not 0.
+    pub fn rows(&self, tape: &Tape, k: usize, drop: Option<&[u32]>) -> Result<Context> {
+        let without = || Error::Input("this context was made without the null condition".into());
+        Ok(Context(match &self.0 {
+            Seen::Nothing => Seen::Nothing,
+            Seen::Tokens { own, null } => {
+                let mut own = tokens::repeat(tape, own, k)?;
+                if let Some(drop) = drop {
+                    let mask = Tensor::from_u32(&own.value().device(), &[drop.len()], drop.to_vec())?;
+                    own = tokens::select(tape, &own, null.as_ref().ok_or_else(without)?, &mask)?;
+                }
+                Seen::Tokens { own, null: None }
             }
-        };
-        let own = match (&self.own, &self.null) {
-            (Seen::Nothing, _) => Seen::Nothing,
-            (Seen::Tokens(x), Some(Seen::Tokens(null))) => Seen::Tokens(one(x, Some(null))?),
-            (Seen::Tokens(x), _) => Seen::Tokens(one(x, None)?),
-            (Seen::Keys(x), Some(Seen::Keys(null))) => {
-                Seen::Keys(x.iter().zip(null).map(|(x, n)| one(x, Some(n))).collect::<Result<_>>()?)
+            Seen::Keys(_) if k == 0 => return Err(Error::Input("no noisy copies of an image".into())),
+            Seen::Keys(Keys { null: false, .. }) if drop.is_some() => return Err(without()),
+            Seen::Keys(keys) => {
+                let copies = keys.images * k;
+                if let Some(drop) = drop.filter(|d| d.len() != copies) {
+                    return Err(Error::Input(format!("{} rows to drop or not, there are {copies}", drop.len())));
+                }
+                let dropped = |i: usize| drop.is_some_and(|d| d[i] != 0);
+                let row = |i: usize| if dropped(i) { keys.images } else { i / k };
+                let of: Vec<u32> = (0..copies).map(|i| row(i) as u32).collect();
+                let device = keys.blocks.first().map_or(Device::Cpu, |kv| kv.value().device());
+                let rows = Rows::new(&device, &of, keys.images + keys.null as usize)?;
+                Seen::Keys(Keys { rows, ..keys.clone() })
             }
-            (Seen::Keys(x), _) => Seen::Keys(x.iter().map(|x| one(x, None)).collect::<Result<_>>()?),
-        };
-        Ok(Context { own, null: None })
+        }))
     }
 }
 
@@ -73,12 +85,4 @@ pub(super) fn append(tape: &Tape, x: &Var, last: &Var) -> Result<Var> {
     let &[b, c, d] = x.shape() else { return Err(Error::Input(format!("a condition of shape {:?}", x.shape()))) };
     let flat = elementwise::reshape(tape, x, &[1, b * c, d])?;
     Ok(elementwise::reshape(tape, &tokens::concat(tape, &[&flat, last])?, &[b + 1, c, d])?)
-}
-
-/// The reverse of [`append`].
-pub(super) fn part(tape: &Tape, x: &Var) -> Result<(Var, Var)> {
-    let &[b, c, d] = x.shape() else { return Err(Error::Input(format!("keys of shape {:?}", x.shape()))) };
-    let flat = elementwise::reshape(tape, x, &[1, b * c, d])?;
-    let rest = tokens::slice(tape, &flat, 0..(b - 1) * c)?;
-    Ok((elementwise::reshape(tape, &rest, &[b - 1, c, d])?, tokens::slice(tape, &flat, (b - 1) * c..b * c)?))
 }

@@ -1,13 +1,13 @@
 //! The denoiser f_θ(Y_t, t, c): logits for every noisy token, given the time and the condition.
 
 use serde::{Deserialize, Serialize};
-use tweedie_engine::ops::attention::Mask;
+use tweedie_engine::ops::attention::{Mask, Rows};
 use tweedie_engine::ops::noisy_input::noisy_input;
 use tweedie_engine::ops::{attention, elementwise, linear, modulate, norm, tokens};
 use tweedie_engine::{Act, DType, Device, Group, Tape, Tensor, Var};
 
 use super::build::{Init, Plan};
-use super::context::{Context, Input, Seen, append, part};
+use super::context::{Context, Input, Keys, Seen, append};
 use super::layers::{Block, BlockShape, Ids, Linear, NORM_EPS, Norm, Pass};
 use super::vit::Gelu;
 use crate::error::{Error, Result};
@@ -236,16 +236,14 @@ impl Denoiser {
         let learned = null.then(|| self.null(p, ids)).transpose()?;
         let (ConditionAttention::Prefix, Body::Transformer(blocks)) = (self.config.condition_attention, &self.body)
         else {
-            return Ok(Context { own: Seen::Tokens(cond.clone()), null: learned.map(Seen::Tokens) });
+            return Ok(Context(Seen::Tokens { own: cond.clone(), null: learned }));
         };
         // The null condition is one more example, so that all share the products.
         let x = learned.map_or_else(|| Ok(cond.clone()), |n| append(p.tape, cond, &n))?;
-        let keys = self.prefix_keys(p, ids, &x, blocks)?;
-        if !null {
-            return Ok(Context { own: Seen::Keys(keys), null: None });
-        }
-        let (own, null) = keys.iter().map(|k| part(p.tape, k)).collect::<Result<(Vec<_>, Vec<_>)>>()?;
-        Ok(Context { own: Seen::Keys(own), null: Some(Seen::Keys(null)) })
+        let images = cond.shape()[0];
+        let each: Vec<u32> = (0..images as u32).collect();
+        let rows = Rows::new(&cond.value().device(), &each, images + null as usize)?;
+        Ok(Context(Seen::Keys(Keys { blocks: self.prefix_keys(p, ids, &x, blocks)?, rows, images, null })))
     }
 
     /// Keys and values \[B, C, 2·d\] of condition tokens in every block, where they see each other alone.
@@ -292,14 +290,14 @@ impl Denoiser {
         if y.shape().get(1) != Some(&self.tokens) {
             return Err(Error::Input(format!("tokens {:?}, the model has {} per example", y.shape(), self.tokens)));
         }
-        let x = match (&self.body, &context.own) {
+        let x = match (&self.body, &context.0) {
             (Body::Transformer(blocks), Seen::Keys(keys)) => {
                 let pos = t.param(p.params, ids[self.pos]);
                 let pos = tokens::slice(t, &pos, self.cond_tokens..self.cond_tokens + self.tokens)?;
                 let y = add_time(t, &y, time)?;
                 let mut x = elementwise::add_broadcast(t, &y, &pos)?;
-                for (b, kv) in blocks.iter().zip(keys) {
-                    x = b.forward_over(p, ids, &x, kv)?;
+                for (b, kv) in blocks.iter().zip(&keys.blocks) {
+                    x = b.forward_over(p, ids, &x, kv, &keys.rows)?;
                 }
                 x
             }
@@ -371,8 +369,8 @@ impl Denoiser {
 
     /// The condition tokens of `context`.
     fn seen<'a>(&self, context: &'a Context) -> Result<Option<&'a Var>> {
-        match &context.own {
-            Seen::Tokens(x) if self.cond_tokens > 0 => Ok(Some(x)),
+        match &context.0 {
+            Seen::Tokens { own, .. } if self.cond_tokens > 0 => Ok(Some(own)),
             Seen::Nothing if self.cond_tokens == 0 => Ok(None),
             _ => Err(Error::Input("this context belongs to another model".into())),
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use tweedie_engine::ops::attention::{Mask, attention, cross_attention};
+use tweedie_engine::ops::attention::{Mask, Rows, attention, cross_attention, joint_attention};
 use tweedie_engine::ops::{dropout, elementwise, linear, norm, tokens};
 use tweedie_engine::{Act, DType, Group, Noise, ParamId, Params, Tape, Tensor, Var};
 
@@ -254,21 +254,20 @@ impl Block {
         Ok((self.after_attention(t, x, &a, v)?, split(t, &qkv)?.1))
     }
 
-    /// The block for tokens `x` \[B, N, d\] that look at others' keys and values `kv` \[B, C, 2·d\] and at themselves. No drop
-    /// path.
-    pub fn forward_over(&self, p: &Pass, ids: &Ids, x: &Var, kv: &Var) -> Result<Var> {
+    /// The block for tokens `x` \[B, N, d\] that look at others' keys and values, each example at one row of `kv`
+    /// \[R, C, 2·d\], and at themselves. No drop path.
+    pub fn forward_over(&self, p: &Pass, ids: &Ids, x: &Var, kv: &Var, rows: &Rows) -> Result<Var> {
         let vars = self.vars(p, ids);
         if !p.recompute {
-            return Ok(self.apply_over(p.tape, x, kv, &vars)?);
+            return Ok(self.apply_over(p.tape, x, kv, rows, &vars)?);
         }
         let inputs: Vec<&Var> = [x, kv].into_iter().chain(&vars).collect();
-        let block = self.clone();
-        Ok(p.tape.recompute(&inputs, move |tape, v| block.apply_over(tape, &v[0], &v[1], &v[2..]))?)
+        let (block, rows) = (self.clone(), rows.clone());
+        Ok(p.tape.recompute(&inputs, move |tape, v| block.apply_over(tape, &v[0], &v[1], &rows, &v[2..]))?)
     }
 
-    fn apply_over(&self, t: &Tape, x: &Var, kv: &Var, v: &[Var]) -> tweedie_engine::Result<Var> {
-        let (q, own) = split(t, &project(t, x, v)?)?;
-        let a = cross_attention(t, &q, &tokens::concat(t, &[kv, &own])?, self.heads, None)?;
+    fn apply_over(&self, t: &Tape, x: &Var, kv: &Var, rows: &Rows, v: &[Var]) -> tweedie_engine::Result<Var> {
+        let a = joint_attention(t, &project(t, x, v)?, kv, rows, self.heads)?;
         self.after_attention(t, x, &a, v)
     }
 }

@@ -211,7 +211,7 @@ impl Model {
         let d = self.denoiser()?;
         match (images, self.is_conditional()) {
             (None, true) => Err(Error::Input("this model needs images".into())),
-            (None, false) => Ok(Context::nothing()),
+            (None, false) => Ok(Context(Seen::Nothing)),
             (Some(images), _) => {
                 let cond = self.condition(p, images)?;
                 d.context(p, &self.ids, &d.condition(p, &self.ids, &cond)?, null)
@@ -238,9 +238,11 @@ impl Model {
     /// As [`Model::features`], with the projected condition beside the noisy tokens in every block: what `context` saves
     /// time on. `drop` (u32 \[B\]) marks examples that get the null condition instead.
     pub fn denoise(&self, p: &Pass, noisy: &NoisyTokens, t: &[u32], cond: &Var, drop: Option<&Tensor>) -> Result<Var> {
-        let null = Some(Seen::Tokens(self.denoiser()?.null(p, &self.ids)?));
-        let context = Context { own: Seen::Tokens(cond.clone()), null }.rows(p.tape, 1, drop)?;
-        self.features(p, &Input::Noisy(noisy), t, &context)
+        let own = match drop {
+            Some(mask) => tokens::select(p.tape, cond, &self.denoiser()?.null(p, &self.ids)?, mask)?,
+            None => cond.clone(),
+        };
+        self.features(p, &Input::Noisy(noisy), t, &Context(Seen::Tokens { own, null: None }))
     }
 
     /// Features \[B, 256\] of timesteps: rows of a table, since computing them anew costs more than a training step.

@@ -76,7 +76,7 @@ impl<'a> Conditioned<'a> {
         if let Some(c) = self.pairs.get() {
             return Ok(c);
         }
-        let drop = Tensor::from_u32(&self.model.device(), &[2 * rows], (0..2 * rows as u32).map(|i| i % 2).collect())?;
+        let drop: Vec<u32> = (0..2 * rows as u32).map(|i| i % 2).collect();
         let made = self.context.rows(tape, 2 * self.candidates, Some(&drop))?;
         Ok(self.pairs.get_or_init(|| made))
     }

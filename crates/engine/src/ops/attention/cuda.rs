@@ -1,14 +1,24 @@
 //! Attention on the GPU.
 
-use super::{Attention, Plan};
-use crate::cuda::{Cuda, Source, args, by_type};
+use super::launch::{Forward, Short, WARPS};
+use super::{Plan, Rows};
+use crate::cuda::{Arg, Cuda, Source, args, by_type};
 use crate::error::{Result, ensure};
-use crate::tape::Grads;
 use crate::tensor::{DType, Tensor};
 
-pub(crate) static SOURCE: Source = Source { file: "attention.cu", code: include_str!("attention.cu") };
+/// A kernel file with what the kernels for bf16 share before it.
+macro_rules! tiled {
+    ($file:literal) => {
+        Source { file: $file, code: concat!(include_str!("tiles.cu"), include_str!($file)) }
+    };
+}
+
+pub(crate) static SOURCE: Source = tiled!("attention.cu");
+pub(crate) static SOURCE_BWD: Source = tiled!("attention_bwd.cu");
+pub(crate) static SOURCE_SHORT: Source = tiled!("attention_short.cu");
 pub(crate) static SOURCE_F32: Source = Source { file: "attention_f32.cu", code: include_str!("attention_f32.cu") };
 pub(crate) static SOURCE_PAD: Source = Source { file: "pad.cu", code: include_str!("pad.cu") };
+pub(crate) static SOURCE_KEYS: Source = Source { file: "keys.cu", code: include_str!("keys.cu") };
 
 /// Head sizes that the kernels are compiled for.
 pub(crate) const SIZES: [u32; 4] = [32, 64, 96, 128];
@@ -17,33 +27,11 @@ const MAX_GRID: usize = 65_535;
 /// Enough blocks for any chip; the kernel loops over what is left.
 const MAX_PAD_BLOCKS: usize = 1 << 16;
 
-/// Rows of a block, threads and dynamic shared memory, as the heads of the kernel files state them.
-struct Launch {
-    source: &'static Source,
-    rows: usize,
-    key_rows: usize,
-    shared: usize,
-    key_shared: usize,
-}
-
-const THREADS: usize = 128;
+/// Blocks of the kernels in f32: 32 rows, no dynamic shared memory.
+const F32_ROWS: usize = 32;
+const THREADS: usize = 32 * WARPS;
 const DELTA_ROWS: usize = 64;
 const DELTA_THREADS: usize = 256;
-
-impl Launch {
-    fn new(dtype: DType, size: usize) -> Launch {
-        match dtype {
-            DType::F32 => Launch { source: &SOURCE_F32, rows: 32, key_rows: 32, shared: 0, key_shared: 0 },
-            _ => Launch {
-                source: &SOURCE,
-                rows: if size <= 64 { 128 } else { 64 },
-                key_rows: 64,
-                shared: 512 * size,
-                key_shared: 512 * size + 1024,
-            },
-        }
-    }
-}
 
 /// The plan for padded heads; that of `p` itself where its head size is one of [`SIZES`].
 fn padded(p: &Plan) -> Result<Plan> {
@@ -87,9 +75,15 @@ fn at(x: &Tensor, elements: usize) -> u64 {
     x.ptr() + (elements * x.dtype().size()) as u64
 }
 
-/// Strides as the kernels take them: q_batch, q_row, kv_batch, kv_row.
-fn strides(p: &Plan) -> [i64; 4] {
-    [p.lq * p.q_row, p.q_row, p.lk * p.kv_row, p.kv_row].map(|x| x as i64)
+/// What every kernel takes: H, Lq, Lk, q_batch, q_row, kv_batch, kv_row, prefix, scale.
+fn dimensions(p: &Plan) -> [Arg; 9] {
+    own_dimensions(p, p.lk)
+}
+
+/// The same where only the last `own` of the keys lie in the tensor that has them.
+fn own_dimensions(p: &Plan, own: usize) -> [Arg; 9] {
+    let [q_batch, q_row, kv_batch, kv_row] = [p.lq * p.q_row, p.q_row, own * p.kv_row, p.kv_row].map(|x| x as i64);
+    *args![p.heads, p.lq, p.lk, q_batch, q_row, kv_batch, kv_row, p.prefix, p.scale]
 }
 
 /// Output \[B, Lq, H·D\] and, if `want_lse`, the log-sum-exp \[B, H, Lq\].
@@ -104,94 +98,275 @@ pub(super) fn forward(
     let p = padded(plan)?;
     let q = resized(c, q, plan.size, p.size)?;
     let kv = kv.map(|kv| resized(c, kv, plan.size, p.size)).transpose()?.unwrap_or_else(|| q.clone());
-    let o = Tensor::cuda(c, &[p.batch, p.lq, p.heads * p.size], q.dtype())?;
-    let lse = if want_lse { Some(Tensor::cuda(c, &[p.batch, p.heads, p.lq], DType::F32)?) } else { None };
-    let l = Launch::new(q.dtype(), p.size);
+    let (o, lse) = results(c, &p, q.dtype(), want_lse)?;
     let (k, v) = (at(&kv, p.k_at), at(&kv, p.v_at()));
-    let [q_batch, q_row, kv_batch, kv_row] = strides(&p);
-    let name = if q.dtype() == DType::F32 { "attention_fwd_f32" } else { "attention_fwd" };
-    let grid = (p.lq.div_ceil(l.rows), p.heads, p.batch);
-    let args = args![
-        &q,
-        k,
-        v,
-        &o,
-        lse.as_ref(),
-        mask,
-        p.heads,
-        p.lq,
-        p.lk,
-        q_batch,
-        q_row,
-        kv_batch,
-        kv_row,
-        p.prefix,
-        p.scale
-    ];
-    c.launch(l.source, p.size as u32, name, grid, THREADS, l.shared, args)?;
+    let mut all = args![&q, k, v, &o, lse.as_ref(), mask].to_vec();
+    all.extend(dimensions(&p));
+    if q.dtype() == DType::F32 {
+        let grid = (p.lq.div_ceil(F32_ROWS), p.heads, p.batch);
+        c.launch(&SOURCE_F32, p.size as u32, "attention_fwd_f32", grid, THREADS, 0, &all)?;
+    } else {
+        launch_forward(c, &p, all, None)?;
+    }
     Ok((resized(c, &o, p.size, plan.size)?, lse))
 }
 
-pub(super) fn backward(c: &Cuda, op: &Attention, lse: &Tensor, dy: &Tensor, grads: &mut Grads) -> Result<()> {
-    let (plan, p) = (&op.plan, padded(&op.plan)?);
-    let widen = |x: &Tensor| resized(c, x, plan.size, p.size);
-    let q = widen(op.q.value())?;
-    let kv = op.kv.as_ref().map(|kv| widen(kv.value())).transpose()?.unwrap_or_else(|| q.clone());
-    let (o, d_o) = (widen(&op.o)?, widen(dy)?);
-    let dtype = q.dtype();
-    let f32 = dtype == DType::F32;
-    let l = Launch::new(dtype, p.size);
-    let variant = p.size as u32;
+/// As [`forward`], for tokens that also see a row of `keys`. In bf16 nothing is copied.
+pub(super) fn forward_joint(
+    c: &Cuda,
+    p: &Plan,
+    qkv: &Tensor,
+    keys: &Tensor,
+    rows: &Rows,
+    want_lse: bool,
+) -> Result<(Tensor, Option<Tensor>)> {
+    if qkv.dtype() == DType::F32 || padded(p)?.size != p.size {
+        return forward(c, p, qkv, Some(&join_keys(c, p, qkv, keys, rows)?), None, want_lse);
+    }
+    let (o, lse) = results(c, p, qkv.dtype(), want_lse)?;
+    // The kernel's k and v are the tokens' own.
+    let own = Plan { kv_row: p.q_row, k_at: p.heads * p.size, ..*p };
+    let mut all = args![qkv, at(qkv, own.k_at), at(qkv, own.v_at()), &o, lse.as_ref(), None::<&Tensor>].to_vec();
+    all.extend(own_dimensions(&own, p.lq));
+    launch_forward(c, p, all, Some((keys, rows)))?;
+    Ok((o, lse))
+}
+
+/// Room for the output and, if wanted, the log-sum-exp.
+fn results(c: &Cuda, p: &Plan, dtype: DType, want_lse: bool) -> Result<(Tensor, Option<Tensor>)> {
+    let lse = if want_lse { Some(Tensor::cuda(c, &[p.batch, p.heads, p.lq], DType::F32)?) } else { None };
+    Ok((Tensor::cuda(c, &[p.batch, p.lq, p.heads * p.size], dtype)?, lse))
+}
+
+fn launch_forward(c: &Cuda, p: &Plan, mut args: Vec<Arg>, common: Option<(&Tensor, &Rows)>) -> Result<()> {
+    let f = Forward::new(p.size, p.lq, p.lk, c.info().shared_per_block);
+    let (keys, of) = (common.map(|c| c.0), common.map(|c| &c.1.of));
+    let count = common.map_or(0, |_| p.lk - p.lq);
+    args.extend_from_slice(args![f.warp_rows, f.stage_keys, keys, of, count]);
+    let grid = (f.blocks, p.heads, p.batch);
+    c.launch(&SOURCE, p.size as u32, "attention_fwd", grid, 32 * f.warps, f.shared, &args)
+}
+
+/// Inputs and saved values of a backward pass, with heads of a size that the kernels know.
+struct Saved<'a> {
+    plan: Plan,
+    q: Tensor,
+    kv: Tensor,
+    o: Tensor,
+    d_o: Tensor,
+    lse: &'a Tensor,
+    mask: Option<&'a Tensor>,
+}
+
+impl Saved<'_> {
+    /// Arguments for q, k and v.
+    fn qkv(&self) -> [Arg; 3] {
+        *args![&self.q, at(&self.kv, self.plan.k_at), at(&self.kv, self.plan.v_at())]
+    }
+
+    /// Arguments for dk and dv.
+    fn dk_dv(&self, dkv: &Tensor) -> [Arg; 2] {
+        *args![at(dkv, self.plan.k_at), at(dkv, self.plan.v_at())]
+    }
+
+    /// Both gradients at once; blocks take one head of one example after the other. `common`: keys that lie elsewhere, and
+    /// where each example's gradient of them goes.
+    fn short(
+        &self,
+        c: &Cuda,
+        s: &Short,
+        dq: &Tensor,
+        dkv: &Tensor,
+        common: Option<(&Tensor, &Rows, &Tensor)>,
+    ) -> Result<()> {
+        let p = &self.plan;
+        let count = common.map_or(0, |_| p.lk - p.lq);
+        let (variant, threads, items) = (p.size as u32, 32 * s.warps, p.batch * p.heads);
+        let name = if s.tiles == 1 { "attention_bwd_short_1" } else { "attention_bwd_short_2" };
+        let mut all = self.qkv().to_vec();
+        all.extend_from_slice(args![&self.o, &self.d_o, self.lse, self.mask, dq]);
+        all.extend(self.dk_dv(dkv));
+        all.extend_from_slice(args![items]);
+        all.extend(own_dimensions(p, p.lk - count));
+        let (keys, of, d_common) = (common.map(|c| c.0), common.map(|c| &c.1.of), common.map(|c| c.2));
+        all.extend_from_slice(args![s.block_rows, keys, of, d_common, count]);
+        let blocks = items.min(c.resident_blocks(&SOURCE_SHORT, variant, name, threads, s.shared)?);
+        c.launch(&SOURCE_SHORT, variant, name, (blocks, 1, 1), threads, s.shared, &all)
+    }
+
+    /// Any length in bf16: scores are made twice, once for each gradient.
+    fn long(&self, c: &Cuda, dq: Option<&Tensor>, dkv: Option<&Tensor>) -> Result<()> {
+        let (p, variant) = (&self.plan, self.plan.size as u32);
+        let delta = Tensor::cuda(c, &[p.batch, p.heads, p.lq], DType::F32)?;
+        if let Some(dq) = dq {
+            // Computes delta along the way.
+            let grid = (p.lq.div_ceil(if p.size <= 64 { 128 } else { 64 }), p.heads, p.batch);
+            let mut all = self.qkv().to_vec();
+            all.extend_from_slice(args![&self.o, &self.d_o, self.lse, &delta, self.mask, dq]);
+            all.extend(dimensions(p));
+            c.launch(&SOURCE_BWD, variant, "attention_bwd_dq_delta", grid, THREADS, 512 * p.size, &all)?;
+        } else {
+            self.delta(c, &SOURCE_BWD, "attention_delta", &delta)?;
+        }
+        if let Some(dkv) = dkv {
+            let grid = (p.lk.div_ceil(64), p.heads, p.batch);
+            let all = self.dk_dv_args(&delta, dkv);
+            c.launch(&SOURCE_BWD, variant, "attention_bwd_dkdv", grid, THREADS, 512 * p.size + 1024, &all)?;
+        }
+        Ok(())
+    }
+
+    fn f32(&self, c: &Cuda, dq: Option<&Tensor>, dkv: Option<&Tensor>) -> Result<()> {
+        let (p, variant) = (&self.plan, self.plan.size as u32);
+        let delta = Tensor::cuda(c, &[p.batch, p.heads, p.lq], DType::F32)?;
+        self.delta(c, &SOURCE_F32, "attention_delta_f32", &delta)?;
+        let grid = |rows: usize| (rows.div_ceil(F32_ROWS), p.heads, p.batch);
+        if let Some(dq) = dq {
+            let mut all = self.qkv().to_vec();
+            all.extend_from_slice(args![&self.d_o, self.lse, &delta, self.mask, dq]);
+            all.extend(dimensions(p));
+            c.launch(&SOURCE_F32, variant, "attention_bwd_dq_f32", grid(p.lq), THREADS, 0, &all)?;
+        }
+        if let Some(dkv) = dkv {
+            let all = self.dk_dv_args(&delta, dkv);
+            c.launch(&SOURCE_F32, variant, "attention_bwd_dkdv_f32", grid(p.lk), THREADS, 0, &all)?;
+        }
+        Ok(())
+    }
+
+    fn delta(&self, c: &Cuda, source: &'static Source, name: &'static str, delta: &Tensor) -> Result<()> {
+        let p = &self.plan;
+        let grid = ((p.lq * p.heads).div_ceil(DELTA_ROWS), p.batch, 1);
+        let all = args![&self.o, &self.d_o, delta, p.heads, p.lq];
+        c.launch(source, p.size as u32, name, grid, DELTA_THREADS, 0, all)
+    }
+
+    fn dk_dv_args(&self, delta: &Tensor, dkv: &Tensor) -> Vec<Arg> {
+        let mut all = self.qkv().to_vec();
+        all.extend_from_slice(args![&self.d_o, self.lse, delta, self.mask]);
+        all.extend(self.dk_dv(dkv));
+        all.extend(dimensions(&self.plan));
+        all
+    }
+}
+
+/// Inputs and results of the forward pass, in the layout of the op.
+pub(super) struct Inputs<'a> {
+    pub plan: &'a Plan,
+    pub q: &'a Tensor,
+    /// `None`: keys and values lie in `q`, packed, and so do their gradients.
+    pub kv: Option<&'a Tensor>,
+    pub o: &'a Tensor,
+    pub lse: &'a Tensor,
+    pub mask: Option<&'a Tensor>,
+}
+
+/// Gradients of `q` and, if it is there, of `kv`. Where `q` has room for keys and values that lie elsewhere, those parts of
+/// its gradient are not written.
+pub(super) fn gradients(
+    c: &Cuda,
+    x: &Inputs,
+    dy: &Tensor,
+    want_q: bool,
+    want_kv: bool,
+) -> Result<(Option<Tensor>, Option<Tensor>)> {
+    let (plan, p) = (x.plan, padded(x.plan)?);
+    let widen = |t: &Tensor| resized(c, t, plan.size, p.size);
+    let q = widen(x.q)?;
+    let kv = x.kv.map(widen).transpose()?.unwrap_or_else(|| q.clone());
+    let saved = Saved { plan: p, q, kv, o: widen(x.o)?, d_o: widen(dy)?, lse: x.lse, mask: x.mask };
+    let dtype = saved.q.dtype();
 
     // Self-attention: one gradient holds all three, and every element of it is written.
-    let packed = op.kv.is_none();
-    let want_q = op.q.needs_grad();
-    let want_kv = op.kv.as_ref().map_or(want_q, crate::tape::Var::needs_grad);
-    let dq = if want_q { Some(Tensor::cuda(c, q.shape(), dtype)?) } else { None };
-    let dkv = match (&dq, packed) {
-        (Some(dq), true) => Some(dq.clone()),
-        _ if want_kv => Some(Tensor::cuda(c, kv.shape(), dtype)?),
+    let dq = if want_q { Some(Tensor::cuda(c, saved.q.shape(), dtype)?) } else { None };
+    let dkv = match (&dq, x.kv) {
+        (Some(dq), None) => Some(dq.clone()),
+        (_, Some(_)) if want_kv => Some(Tensor::cuda(c, saved.kv.shape(), dtype)?),
         _ => None,
     };
+    let short = Short::new(p.size, p.lq, p.lk, c.info().shared_per_block);
+    match (&dq, &dkv, &short) {
+        _ if dtype == DType::F32 => saved.f32(c, dq.as_ref(), dkv.as_ref())?,
+        (Some(dq), Some(dkv), Some(short)) => saved.short(c, short, dq, dkv, None)?,
+        _ => saved.long(c, dq.as_ref(), dkv.as_ref())?,
+    }
+    let narrow = |g: Tensor, like: &Tensor| resized(c, &g, p.size, plan.size)?.reshape(like.shape());
+    let dkv = x.kv.and(dkv).zip(x.kv).map(|(g, kv)| narrow(g, kv)).transpose()?;
+    Ok((dq.map(|g| narrow(g, x.q)).transpose()?, dkv))
+}
 
-    let delta = Tensor::cuda(c, &[p.batch, p.heads, p.lq], DType::F32)?;
-    let mask = op.mask.as_ref();
-    let (k, v) = (at(&kv, p.k_at), at(&kv, p.v_at()));
-    let [q_batch, q_row, kv_batch, kv_row] = strides(&p);
-    let q_grid = (p.lq.div_ceil(l.rows), p.heads, p.batch);
-    // In bf16 the kernel of dq computes delta along the way.
-    let fused = !f32 && dq.is_some();
-    if !fused {
-        let name = if f32 { "attention_delta_f32" } else { "attention_delta" };
-        let grid = ((p.lq * p.heads).div_ceil(DELTA_ROWS), p.batch, 1);
-        c.launch(l.source, variant, name, grid, DELTA_THREADS, 0, args![&o, &d_o, &delta, p.heads, p.lq])?;
+/// Gradients of `qkv` and `keys` in joint attention.
+pub(super) fn joint_gradients(
+    c: &Cuda,
+    p: &Plan,
+    (qkv, keys, rows): (&Tensor, &Tensor, &Rows),
+    (o, lse): (&Tensor, &Tensor),
+    dy: &Tensor,
+) -> Result<(Tensor, Tensor)> {
+    let dtype = qkv.dtype();
+    let short = Short::new(p.size, p.lq, p.lk, c.info().shared_per_block);
+    if let Some(short) = short.filter(|_| dtype != DType::F32 && SIZES.contains(&(p.size as u32))) {
+        let own = Plan { kv_row: p.q_row, k_at: p.heads * p.size, ..*p };
+        let (q, kv) = (qkv.clone(), qkv.clone());
+        let saved = Saved { plan: own, q, kv, o: o.clone(), d_o: dy.clone(), lse, mask: None };
+        let d_qkv = Tensor::cuda(c, qkv.shape(), dtype)?;
+        let d_common = Tensor::cuda(c, &[p.batch, p.lk - p.lq, p.kv_row], dtype)?;
+        saved.short(c, &short, &d_qkv, &d_qkv, Some((keys, rows, &d_common)))?;
+        return Ok((d_qkv, shared_keys_grad(c, p, &d_common, 0, rows, keys.shape())?));
     }
-    if let Some(dq) = &dq {
-        let name = if fused { "attention_bwd_dq_delta" } else { "attention_bwd_dq_f32" };
-        let mut all = args![&q, k, v].to_vec();
-        if fused {
-            all.extend_from_slice(args![&o]);
+    let kv = join_keys(c, p, qkv, keys, rows)?;
+    let inputs = Inputs { plan: p, q: qkv, kv: Some(&kv), o, lse, mask: None };
+    let (Some(d_qkv), Some(dkv)) = gradients(c, &inputs, dy, true, true)? else {
+        return Err(crate::Error::op("joint_attention", "a gradient is missing"));
+    };
+    own_keys_grad(c, p, &dkv, &d_qkv)?;
+    let d_keys = shared_keys_grad(c, p, &dkv, p.lq, rows, keys.shape())?;
+    Ok((d_qkv, d_keys))
+}
+
+/// Rows that a block of the kernels in keys.cu copies.
+const COPIED_ROWS: usize = 8;
+
+/// The kernel's name for the widest unit that divides `width` elements, and elements in a unit.
+macro_rules! by_unit {
+    ($dtype:expr, $width:expr, $name:literal) => {{
+        let (size, bytes) = ($dtype.size(), $width * $dtype.size());
+        match bytes {
+            _ if bytes.is_multiple_of(16) => (concat!($name, "_16"), 16 / size),
+            _ if bytes.is_multiple_of(4) => (concat!($name, "_4"), 4 / size),
+            _ => (concat!($name, "_2"), 1),
         }
-        all.extend_from_slice(args![&d_o, lse, &delta, mask, dq, p.heads, p.lq, p.lk]);
-        all.extend_from_slice(args![q_batch, q_row, kv_batch, kv_row, p.prefix, p.scale]);
-        c.launch(l.source, variant, name, q_grid, THREADS, l.shared, &all)?;
-    }
-    if let Some(dkv) = &dkv {
-        let name = if f32 { "attention_bwd_dkdv_f32" } else { "attention_bwd_dkdv" };
-        let (dk, dv) = (at(dkv, p.k_at), at(dkv, p.v_at()));
-        let args = args![
-            &q, k, v, &d_o, lse, &delta, mask, dk, dv, p.heads, p.lq, p.lk, q_batch, q_row, kv_batch, kv_row, p.prefix,
-            p.scale
-        ];
-        let grid = (p.lk.div_ceil(l.key_rows), p.heads, p.batch);
-        c.launch(l.source, variant, name, grid, THREADS, l.key_shared, args)?;
-    }
-    let narrow = |g: &Tensor, like: &Tensor| resized(c, g, p.size, plan.size)?.reshape(like.shape());
-    if let Some(dq) = dq {
-        grads.give(&op.q, narrow(&dq, op.q.value())?)?;
-    }
-    if let (Some(var), Some(dkv)) = (&op.kv, dkv) {
-        grads.give(var, narrow(&dkv, var.value())?)?;
-    }
-    Ok(())
+    }};
+}
+
+/// Keys and values \[B, C + N, 2·H·D\] that each example sees: its row of `keys`, then its own.
+fn join_keys(c: &Cuda, p: &Plan, qkv: &Tensor, keys: &Tensor, rows: &Rows) -> Result<Tensor> {
+    let kv = Tensor::cuda(c, &[p.batch, p.lk, p.kv_row], qkv.dtype())?;
+    let width = p.heads * p.size;
+    let (name, unit) = by_unit!(qkv.dtype(), width, "join_keys");
+    let count = p.batch * p.lk;
+    let args = args![keys, qkv, &rows.of, &kv, count as i64, p.lk - p.lq, p.lq, width / unit];
+    c.launch(&SOURCE_KEYS, 0, name, (count.div_ceil(COPIED_ROWS), 1, 1), 32 * COPIED_ROWS, 0, args)?;
+    Ok(kv)
+}
+
+/// Put the gradients of own keys and values into `d_qkv`.
+fn own_keys_grad(c: &Cuda, p: &Plan, dkv: &Tensor, d_qkv: &Tensor) -> Result<()> {
+    let width = p.heads * p.size;
+    let (name, unit) = by_unit!(dkv.dtype(), width, "own_keys_grad");
+    let count = p.batch * p.lq;
+    let args = args![dkv, d_qkv, count as i64, p.lk - p.lq, p.lq, width / unit];
+    c.launch(&SOURCE_KEYS, 0, name, (count.div_ceil(COPIED_ROWS), 1, 1), 32 * COPIED_ROWS, 0, args)
+}
+
+/// The gradient of shared keys: for each row the sum over the examples that see it. `own` more keys follow those in each
+/// example of `dkv`.
+fn shared_keys_grad(c: &Cuda, p: &Plan, dkv: &Tensor, own: usize, rows: &Rows, shape: &[usize]) -> Result<Tensor> {
+    let d_keys = Tensor::cuda(c, shape, dkv.dtype())?;
+    let name = by_type!(dkv.dtype(), "shared_keys_grad");
+    let keys = p.lk - p.lq;
+    let args = args![dkv, &rows.order, &rows.starts, &d_keys, keys, own, p.kv_row];
+    let threads = p.kv_row.div_ceil(8).next_multiple_of(32).min(256);
+    c.launch(&SOURCE_KEYS, 0, name, (d_keys.len() / p.kv_row, 1, 1), threads, 0, args)?;
+    Ok(d_keys)
 }

@@ -1,13 +1,16 @@
 //! Attention: softmax(scale·Q·Kᵀ)·V by head, scale 1/√D, without keeping the scores. [`attention`] is self-attention over
-//! packed queries, keys and values; [`cross_attention`] lets queries look at other keys. A query that may not look at any
-//! key gives 0, with zero gradients.
+//! packed queries, keys and values; [`cross_attention`] lets queries look at other keys, [`joint_attention`] at their own and
+//! at keys that examples share. A query that may not look at any key gives 0, with zero gradients.
 
 mod cpu;
 mod cuda;
+mod joint;
+mod launch;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cuda::{SIZES, SOURCE, SOURCE_F32, SOURCE_PAD};
+pub(crate) use cuda::{SIZES, SOURCE, SOURCE_BWD, SOURCE_F32, SOURCE_KEYS, SOURCE_PAD, SOURCE_SHORT};
+pub use joint::{Rows, joint_attention};
 
 use crate::cases::{Case, Role, Size};
 use crate::cpu::pool::Buf;
@@ -151,17 +154,7 @@ fn run(tape: &Tape, op: &'static str, plan: Plan, q: &Var, kv: Option<&Var>, mas
         );
     }
     let want_lse = q.needs_grad() || kv.is_some_and(Var::needs_grad);
-    let width = p.heads * p.size;
-    let (o, lse) = match q.value().cuda_device() {
-        Some(c) => cuda::forward(c, p, q.value(), kv.map(Var::value), mask, want_lse)?,
-        None => {
-            let (mut o, mut lse) = (Buf::scratch(p.batch * p.lq * width), Buf::scratch(p.batch * p.lq * p.heads));
-            let mask = mask.map(Tensor::u32s);
-            cpu::forward(p, q.value().f32s(), kv.unwrap_or(q).value().f32s(), mask, &mut o, &mut lse);
-            let lse = Tensor::from_buf(lse, &[p.batch, p.lq, p.heads]);
-            (Tensor::from_buf(o, &[p.batch, p.lq, width]), Some(lse))
-        }
-    };
+    let (o, lse) = output(p, q.value(), kv.map(Var::value), mask, want_lse)?;
     let inputs = [q, kv.unwrap_or(q)];
     Ok(tape.record(o.clone(), &inputs, || Attention {
         q: q.clone(),
@@ -171,6 +164,24 @@ fn run(tape: &Tape, op: &'static str, plan: Plan, q: &Var, kv: Option<&Var>, mas
         o,
         lse,
     }))
+}
+
+/// The output and the log-sum-exp of scores, which a GPU only writes if `want_lse`.
+fn output(
+    p: &Plan,
+    q: &Tensor,
+    kv: Option<&Tensor>,
+    mask: Option<&Tensor>,
+    want_lse: bool,
+) -> Result<(Tensor, Option<Tensor>)> {
+    if let Some(c) = q.cuda_device() {
+        return cuda::forward(c, p, q, kv, mask, want_lse);
+    }
+    let width = p.heads * p.size;
+    let (mut o, mut lse) = (Buf::scratch(p.batch * p.lq * width), Buf::scratch(p.batch * p.lq * p.heads));
+    cpu::forward(p, q.f32s(), kv.unwrap_or(q).f32s(), mask.map(Tensor::u32s), &mut o, &mut lse);
+    let lse = Tensor::from_buf(lse, &[p.batch, p.lq, p.heads]);
+    Ok((Tensor::from_buf(o, &[p.batch, p.lq, width]), Some(lse)))
 }
 
 impl Backward for Attention {
@@ -183,7 +194,17 @@ impl Backward for Attention {
             return Err(Error::op(self.name(), "the forward pass did not save what its gradient needs"));
         };
         if let Some(c) = dy.cuda_device() {
-            return cuda::backward(c, self, lse, dy, grads);
+            let (q, kv) = (self.q.value(), self.kv.as_ref().map(Var::value));
+            let inputs = cuda::Inputs { plan: &self.plan, q, kv, o: &self.o, lse, mask: self.mask.as_ref() };
+            let want_kv = self.kv.as_ref().is_some_and(Var::needs_grad);
+            let (dq, dkv) = cuda::gradients(c, &inputs, dy, self.q.needs_grad(), want_kv)?;
+            if let Some(dq) = dq {
+                grads.give(&self.q, dq)?;
+            }
+            if let (Some(var), Some(dkv)) = (&self.kv, dkv) {
+                grads.give(var, dkv)?;
+            }
+            return Ok(());
         }
         let saved = cpu::Saved {
             q: self.q.value().f32s(),
@@ -236,6 +257,11 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             (3, 33, 3, 20, 9, true),
             (2, 17, 2, 5, 0, false),
             (1, 300, 1, 32, 0, false),
+            (2, 100, 2, 64, 0, false),
+            (1, 256, 2, 64, 100, true),
+            // More heads than blocks on a large GPU: blocks go on to a second one, after one round of queries or several.
+            (200, 5, 16, 32, 0, true),
+            (35, 129, 4, 32, 0, false),
         ],
     };
     // (B, Lq, Lk, H, D, whether keys are masked)
@@ -248,6 +274,9 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             (2, 65, 150, 2, 96, true),
             (1, 130, 66, 2, 128, false),
             (2, 24, 65, 4, 16, true),
+            (3, 20, 85, 2, 64, false),
+            (1, 85, 256, 2, 64, true),
+            (1, 300, 20, 2, 64, false),
         ],
     };
     let mut out = Vec::new();
@@ -269,5 +298,6 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
         .normal("kv", Role::Activation, &[b, lk, 2 * h * d], 1.0);
         out.push(if masked { case.data("mask", padding(b, lk, b / 2)) } else { case });
     }
+    out.extend(joint::cases(size));
     out
 }

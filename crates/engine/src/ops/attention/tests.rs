@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::Device;
 use crate::cases::random;
+use crate::ops::elementwise::reshape;
+use crate::ops::tokens::{concat, slice};
 
 /// One problem: packed self-attention if `lk` is `None`.
 #[derive(Clone, Debug)]
@@ -231,6 +233,63 @@ fn wrong_shapes_and_masks_are_refused() {
     assert!(cross_attention(&tape, &var(&[2, 5, 8]), &var(&[3, 4, 16]), 2, None).is_err());
     assert!(cross_attention(&tape, &var(&[2, 5, 8]), &var(&[2, 4, 16]), 3, None).is_err());
     assert!(cross_attention(&tape, &var(&[2, 5, 8]), &var(&[2, 4, 16]), 2, Some(&short)).is_ok());
+}
+
+/// Output and gradients of qkv and keys, by the op or by ops that copy every example's row beside its own keys.
+fn joint(of: &[u32], rows: usize, [n, c, h, d]: [usize; 4], by_copies: bool) -> Vec<Vec<f32>> {
+    let w = h * d;
+    let tape = Tape::new();
+    let qkv = tape.leaf(random(1, &[of.len(), n, 3 * w], 1.0));
+    let keys = tape.leaf(random(2, &[rows, c, 2 * w], 1.0));
+    let o = if by_copies {
+        let flat = reshape(&tape, &keys, &[1, rows * c, 2 * w]).unwrap();
+        let seen: Vec<Var> =
+            of.iter().map(|&r| slice(&tape, &flat, r as usize * c..(r as usize + 1) * c).unwrap()).collect();
+        let seen = concat(&tape, &seen.iter().collect::<Vec<_>>()).unwrap();
+        let seen = reshape(&tape, &seen, &[of.len(), c, 2 * w]).unwrap();
+        let thirds = reshape(&tape, &qkv, &[of.len() * n, 3, w]).unwrap();
+        let part = |range: std::ops::Range<usize>| {
+            let width = range.len() * w;
+            reshape(&tape, &slice(&tape, &thirds, range).unwrap(), &[of.len(), n, width]).unwrap()
+        };
+        cross_attention(&tape, &part(0..1), &concat(&tape, &[&seen, &part(1..3)]).unwrap(), h, None).unwrap()
+    } else {
+        joint_attention(&tape, &qkv, &keys, &Rows::new(&Device::Cpu, of, rows).unwrap(), h).unwrap()
+    };
+    let out = o.value().to_vec().unwrap();
+    let grads = tape.backward_from(&o, random(3, &[of.len(), n, w], 1.0), None).unwrap();
+    [out].into_iter().chain([&qkv, &keys].map(|v| grads.get(v).unwrap().to_vec().unwrap())).collect()
+}
+
+#[test]
+fn joint_attention_is_attention_over_copies_of_the_shared_keys() {
+    let cases: [(&[u32], usize, [usize; 4]); 3] =
+        [(&[0], 1, [1, 1, 1, 2]), (&[2, 0, 2, 2, 1], 3, [4, 9, 2, 5]), (&[3, 1], 5, [20, 65, 3, 8])];
+    for (of, rows, sizes) in cases {
+        let (got, want) = (joint(of, rows, sizes, false), joint(of, rows, sizes, true));
+        for (got, want) in got.iter().zip(&want) {
+            assert_eq!(got.len(), want.len());
+            // Only the order in which examples are added differs.
+            assert!(got.iter().zip(want).all(|(g, w)| (g - w).abs() <= 1e-5), "{of:?} {sizes:?}: {got:?} {want:?}");
+        }
+    }
+    // Nobody sees row 0 of five.
+    let unseen = &joint(&[3, 1], 5, [20, 65, 3, 8], false)[2][..65 * 48];
+    assert!(unseen.iter().all(|&g| g == 0.0));
+}
+
+#[test]
+fn joint_attention_refuses_what_does_not_go_together() {
+    let tape = Tape::new();
+    let var = |shape: &[usize]| tape.constant(random(0, shape, 1.0));
+    let rows = Rows::new(&Device::Cpu, &[1, 0], 2).unwrap();
+    assert!(joint_attention(&tape, &var(&[2, 3, 12]), &var(&[2, 5, 8]), &rows, 2).is_ok());
+    let wrong = joint_attention(&tape, &var(&[2, 3, 12]), &var(&[3, 5, 8]), &rows, 2).unwrap_err().to_string();
+    assert!(wrong.contains("[3, 5, 8]"), "{wrong}");
+    assert!(joint_attention(&tape, &var(&[1, 3, 12]), &var(&[2, 5, 8]), &rows, 2).is_err());
+    assert!(joint_attention(&tape, &var(&[2, 3, 12]), &var(&[2, 5, 12]), &rows, 2).is_err());
+    assert!(joint_attention(&tape, &var(&[2, 3, 12]), &var(&[2, 5, 8]), &rows, 5).is_err());
+    assert!(Rows::new(&Device::Cpu, &[2, 0], 2).is_err() && Rows::new(&Device::Cpu, &[], 2).is_err());
 }
 
 proptest! {
