@@ -82,6 +82,7 @@ fn parquet_captions_in_every_layout() {
             assert_eq!(all[i], if several { &want[i][..] } else { &want[i][..1] }, "{name} {i}");
         }
         assert_eq!(source.image(5).unwrap().unwrap().data[0], 5);
+        assert_eq!(source.file_name(5).unwrap(), "5.png");
         // Rows 2 (no bytes), 3 (broken image) and 4 (no caption) are named and left out.
         let tokenizer = words(&set);
         let sequences = Sequences::new(source.clone(), tokenizer, &SequenceConfig::lines(8)).unwrap();

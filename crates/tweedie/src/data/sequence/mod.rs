@@ -79,7 +79,7 @@ pub trait TextSource: Send + Sync {
     /// Where example `i` lies, for messages.
     fn place(&self, i: usize) -> String;
 
-    /// The file of image `i` below the folder of images, where images are files.
+    /// The name of image `i`: its file below the folder of images, or what the data set calls it.
     fn file_name(&self, i: usize) -> Option<String> {
         let _ = i;
         None

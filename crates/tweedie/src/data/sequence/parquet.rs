@@ -20,6 +20,8 @@ struct ParquetTexts {
     groups: RowGroups,
     /// The column with images and what was read of it.
     images: Option<(String, GroupCache<Images>)>,
+    /// The column with the names of images, beside their bytes, and what was read of it.
+    names: Option<(String, GroupCache<Vec<Vec<String>>>)>,
     columns: Vec<String>,
     texts: GroupCache<Vec<Vec<String>>>,
 }
@@ -48,7 +50,15 @@ impl TextSource for ParquetTexts {
     }
 
     fn place(&self, i: usize) -> String {
-        format!("{}, column `{}`", self.groups.place(i), self.columns.join(", "))
+        let name = self.file_name(i).map_or(String::new(), |name| format!(" ({name})"));
+        format!("{}{name}, column `{}`", self.groups.place(i), self.columns.join(", "))
+    }
+
+    fn file_name(&self, i: usize) -> Option<String> {
+        let (column, cache) = self.names.as_ref()?;
+        let (g, columns) = (self.groups.group_of(i), std::slice::from_ref(column));
+        let names = cache.get(&self.groups, g, column, |path, group| read_texts(path, group, columns)).ok()?;
+        names.get(i - self.groups.starts[g] as usize)?.first().filter(|name| !name.is_empty()).cloned()
     }
 
     fn locality(&self) -> Option<Locality> {
@@ -136,8 +146,10 @@ fn read_column(rows: &dyn RowGroupReader, leaf: usize, out: &mut [Vec<String>]) 
 struct Part {
     columns: Vec<String>,
     image: Option<String>,
-    /// Rows, bytes of images, bytes of texts.
-    groups: Vec<[u64; 3]>,
+    /// The column with the images' names.
+    names: Option<String>,
+    /// Rows, bytes of images, of texts, of names.
+    groups: Vec<[u64; 4]>,
 }
 
 #[derive(Default)]
@@ -145,7 +157,8 @@ struct Building {
     groups: RowGroups,
     columns: Vec<String>,
     image: Option<String>,
-    weights: [Vec<u64>; 2],
+    names: Option<String>,
+    weights: [Vec<u64>; 3],
 }
 
 pub(crate) fn open(root: &Path, task: Task, options: &SequenceOptions) -> Result<Splits> {
@@ -156,24 +169,24 @@ pub(crate) fn open(root: &Path, task: Task, options: &SequenceOptions) -> Result
         let split = Split::of_file(path, root).unwrap_or(Split::Train);
         let b = building[split as usize].get_or_insert_default();
         if b.groups.files.is_empty() {
-            (b.columns, b.image) = (part.columns.clone(), part.image.clone());
-        } else if (&b.columns, &b.image) != (&part.columns, &part.image) {
+            (b.columns, b.image, b.names) = (part.columns.clone(), part.image.clone(), part.names.clone());
+        } else if (&b.columns, &b.image, &b.names) != (&part.columns, &part.image, &part.names) {
             let first = b.groups.files[0].display();
             return Err(DataError::layout(path, format!("the columns are not those of {first}")));
         }
         let rows: Vec<u64> = part.groups.iter().map(|g| g[0]).collect();
         let counts = b.groups.add(path, &rows);
         for (group, _) in part.groups.iter().zip(counts).filter(|(_, counts)| *counts) {
-            b.weights[0].push(group[1]);
-            b.weights[1].push(group[2]);
+            b.weights.iter_mut().zip(&group[1..]).for_each(|(w, bytes)| w.push(*bytes));
         }
     }
     let limit = options.open.cache_bytes as u64;
     let splits = building.map(|b| {
-        let Building { groups, columns, image, weights: [images, texts] } = b?;
+        let Building { groups, columns, image, names, weights: [images, texts, name_bytes] } = b?;
         let images = image.map(|column| (column, GroupCache::new(images, limit)));
         let texts = GroupCache::new(texts, if images.is_some() { limit / 8 } else { limit });
-        Some(Arc::new(ParquetTexts { groups, images, columns, texts }) as Texts)
+        let names = names.map(|column| (column, GroupCache::new(name_bytes, limit / 8)));
+        Some(Arc::new(ParquetTexts { groups, images, names, columns, texts }) as Texts)
     });
     Ok(Splits { splits, notes: Vec::new() })
 }
@@ -192,11 +205,16 @@ fn read_part(path: &Path, task: Task, options: &SequenceOptions) -> Result<Part>
     };
     let leaves: Vec<usize> = columns.iter().filter_map(|c| leaf(schema, c)).collect();
     let image_leaf = image.as_ref().and_then(|c| leaf(schema, c));
+    // Hugging Face's image: a struct of `bytes` and `path`.
+    let names = image.as_ref().and_then(|c| c.strip_suffix(".bytes")).map(|c| format!("{c}.path"));
+    let names = names.filter(|c| text_leaf(schema, c).is_some());
+    let name_leaf = names.as_ref().and_then(|c| leaf(schema, c));
     let groups = reader.metadata().row_groups().iter().map(|g| {
         let bytes = |i: usize| g.column(i).uncompressed_size().max(0) as u64;
-        [g.num_rows().max(0) as u64, image_leaf.map_or(0, bytes), leaves.iter().map(|&l| bytes(l)).sum()]
+        let texts = leaves.iter().map(|&l| bytes(l)).sum();
+        [g.num_rows().max(0) as u64, image_leaf.map_or(0, bytes), texts, name_leaf.map_or(0, bytes)]
     });
-    Ok(Part { columns, image, groups: groups.collect() })
+    Ok(Part { columns, image, names, groups: groups.collect() })
 }
 
 /// A leaf's path without the levels that lists add.
