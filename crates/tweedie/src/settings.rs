@@ -16,16 +16,14 @@ use crate::error::{Error, Result};
 /// Prefix of environment variables that are settings.
 const ENV_PREFIX: &str = "TWEEDIE_";
 /// Variables with that prefix that say something else.
-pub const NOT_SETTINGS: [&str; 8] = [
+pub const NOT_SETTINGS: [&str; 6] = [
     "TWEEDIE_CACHE",
     "TWEEDIE_CUDA_PATH",
     "TWEEDIE_REQUIRE_NVRTC",
     "TWEEDIE_SHARED",
     // They switch off one way of being fast each (docs/speed-notes.md).
-    "TWEEDIE_FEW_ROWS",
     "TWEEDIE_GRAPHS",
     "TWEEDIE_MLP",
-    "TWEEDIE_UPLOADS",
 ];
 
 /// Where a value was given.

@@ -6,7 +6,7 @@ use tweedie_engine::{Device, Tensor};
 use crate::error::Result;
 
 /// Where a trainer's images go through: on a GPU pinned buffers in turn, so that a batch travels while the one before it is
-/// computed on. `TWEEDIE_UPLOADS=pageable` copies in line with the kernels instead; the values are the same.
+/// computed on.
 pub(super) struct Images {
     device: Device,
     pinned: Option<Uploads>,
@@ -17,10 +17,9 @@ const BUFFERS: usize = 2;
 
 impl Images {
     pub fn new(device: &Device) -> Images {
-        let pageable = std::env::var_os("TWEEDIE_UPLOADS").is_some_and(|v| v == "pageable");
         let pinned = match device {
-            Device::Cuda(c) if !pageable => Some(Uploads::new(c, BUFFERS)),
-            _ => None,
+            Device::Cuda(c) => Some(Uploads::new(c, BUFFERS)),
+            Device::Cpu => None,
         };
         Images { device: device.clone(), pinned }
     }

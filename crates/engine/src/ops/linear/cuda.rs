@@ -32,12 +32,7 @@ const FEW: usize = 8;
 const FEW_WARPS: usize = 8;
 const FEW_AHEAD: usize = 3;
 
-/// `TWEEDIE_FEW_ROWS=0` gives all products to cuBLASLt.
 fn few_rows(dtype: DType, rows: usize) -> Option<&'static str> {
-    static OFF: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    if *OFF.get_or_init(|| std::env::var_os("TWEEDIE_FEW_ROWS").is_some_and(|v| v == "0")) {
-        return None;
-    }
     let names = match dtype {
         DType::F32 => ["few_rows2_f32", "few_rows4_f32", "few_rows8_f32"],
         DType::Bf16 => ["few_rows2_bf16", "few_rows4_bf16", "few_rows8_bf16"],
