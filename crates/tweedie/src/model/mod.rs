@@ -6,6 +6,7 @@ mod context;
 mod denoiser;
 mod layers;
 mod pretrained;
+mod steered;
 mod vit;
 
 pub use context::{Context, Input};

@@ -5,9 +5,9 @@ use tweedie_engine::ops::unmask::{Masked, Reveal, unmask};
 use tweedie_engine::{DType, Device, Tensor};
 
 use super::addresses::Addresses;
-use super::guidance_at;
 use super::limits::Limits;
 use super::walk::scalars;
+use super::{guidance_at, predict};
 use crate::config::{SampleConfig, Sampler, Unmasking};
 use crate::error::{Error, Result};
 use crate::schedule::Schedule;
@@ -69,14 +69,8 @@ pub(super) fn fill(
     for (i, pair) in times.windows(2).enumerate() {
         let (t, s) = (pair[0], pair[1]);
         let w = guidance_at(config, i, times.len() - 1);
-        let mut guidance = (w != 1.0).then_some(w);
-        let logits = match guidance.map(|w| network.guided(&state.tokens, t, w)).transpose()?.flatten() {
-            Some(logits) => {
-                guidance = None;
-                logits
-            }
-            None => network.logits(&state.tokens, t, guidance.is_some())?,
-        };
+        let seen = &state.tokens;
+        let (logits, guidance) = predict(w, || network.guided(seen, t, w), |pairs| network.logits(seen, t, pairs))?;
         let weight = guidance.map(|w| scalars(&device, [w as f64])).transpose()?;
         let step_words = words.later(i as u32);
         let chosen = choose(

@@ -83,6 +83,22 @@ pub fn guidance_at(config: &SampleConfig, i: usize, count: usize) -> f32 {
     }
 }
 
+/// Logits under the guidance weight `w`, by `guided` where that can, else by `logits` as pairs; with the weight that is still to
+/// be applied to those.
+fn predict(
+    w: f32,
+    guided: impl FnOnce() -> Result<Option<Tensor>>,
+    logits: impl FnOnce(bool) -> Result<Tensor>,
+) -> Result<(Tensor, Option<f32>)> {
+    if w == 1.0 {
+        return Ok((logits(false)?, None));
+    }
+    match guided()? {
+        Some(logits) => Ok((logits, None)),
+        None => Ok((logits(true)?, Some(w))),
+    }
+}
+
 /// Coefficients of the reverse step: y_s = a·ŷ_0 + b·y_t + c·z.
 pub fn posterior(schedule: &Schedule, t: usize, s: usize) -> (f64, f64, f64) {
     let (at, r#as) = (schedule.alpha_bar(t), schedule.alpha_bar(s));

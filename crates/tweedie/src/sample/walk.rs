@@ -7,7 +7,7 @@ use tweedie_engine::{Device, Tape, Tensor};
 
 use super::addresses::Addresses;
 use super::limits::Limits;
-use super::{Denoise, Projection, guidance_at, posterior, steps};
+use super::{Denoise, Projection, guidance_at, posterior, predict, steps};
 use crate::config::{PosteriorMean, SampleConfig, Sampler, Start};
 use crate::error::{Error, Result};
 use crate::schedule::Schedule;
@@ -101,14 +101,7 @@ pub(super) fn walk(
     };
     for (i, &(t, s)) in steps.iter().enumerate() {
         let w = guidance_at(config, i, steps.len());
-        let mut guidance = (w != 1.0).then_some(w);
-        let logits = match guidance.map(|w| denoiser.guided(&u, t, w)).transpose()?.flatten() {
-            Some(logits) => {
-                guidance = None;
-                logits
-            }
-            None => denoiser.logits(&u, t, guidance.is_some())?,
-        };
+        let (logits, guidance) = predict(w, || denoiser.guided(&u, t, w), |pairs| denoiser.logits(&u, t, pairs))?;
         let last = s == 0;
         if last && !task.choose_last {
             return each(&Seen { t, logits: &logits, guidance, chosen: None });

@@ -87,9 +87,9 @@ pub fn linear(tape: &Tape, x: &Var, w: &Var, b: Option<&Var>, act: Option<Act>, 
     Ok(tape.record(y, &inputs, || Linear { x: x.clone(), layer, act, residual: residual.cloned() }))
 }
 
-/// x·wᵀ + b as in [`linear`], whose rows may be longer than `out` on a GPU: there each starts at a multiple of 16 bytes, without
-/// which a product with a large vocabulary takes three times as long. What lies beyond `out` is not written. For sampling only,
-/// so nothing is recorded on a tape.
+/// x·wᵀ + b as in [`linear`], whose rows may be longer than `out` on a GPU: there each starts at a multiple of 16 bytes, so that
+/// whoever reads them can load 16 at a time. What lies beyond `out` is not written. For sampling only, so nothing is recorded on
+/// a tape.
 pub fn padded(x: &Tensor, w: &Var, b: &Var) -> Result<Tensor> {
     let layer = Affine::new("linear", x.width(), w, Some(b))?;
     let (y, _) = match x.cuda_device() {

@@ -1,0 +1,116 @@
+//! Blocks whose norms are steered by time and condition.
+
+use tweedie_engine::ops::attention::Mask;
+use tweedie_engine::ops::{attention, elementwise, linear, modulate, norm, tokens};
+use tweedie_engine::{Act, DType, Group, Tensor, Var};
+
+use super::build::{Init, Plan};
+use super::layers::{Ids, Linear, NORM_EPS, Pass};
+use crate::error::Result;
+
+/// A modulation vector of `parts` pieces, linear in the steering vector. It starts at zero, so that each block
+/// starts as the identity.
+#[derive(Clone, Debug)]
+struct Modulation {
+    to: Linear,
+    width: usize,
+}
+
+impl Modulation {
+    fn plan(plan: &mut Plan, name: &str, d: usize, parts: usize) -> Modulation {
+        let to = Linear {
+            w: plan.add(format!("{name}.modulation.weight"), &[parts * d, d], Group::Decay, Init::Zeros),
+            b: plan.add(format!("{name}.modulation.bias"), &[parts * d], Group::NoDecay, Init::Zeros),
+        };
+        Modulation { to, width: d }
+    }
+
+    /// Piece `i` of \[B, parts, d\] comes out as \[B, 1, d\].
+    fn pieces(&self, p: &Pass, ids: &Ids, steer: &Var) -> Result<Vec<Var>> {
+        let m = self.to.forward(p, ids, steer, None)?;
+        let (b, parts) = (m.shape()[0], m.shape()[1] / self.width);
+        let m = elementwise::reshape(p.tape, &m, &[b, parts, self.width])?;
+        (0..parts).map(|i| Ok(tokens::slice(p.tape, &m, i..i + 1)?)).collect()
+    }
+}
+
+/// A norm without gain and bias of its own: the modulation provides them.
+fn bare_norm(p: &Pass, x: &Var) -> Result<Var> {
+    let d = x.value().width();
+    let device = x.value().device();
+    let one = p.tape.constant(Tensor::from_f32(&device, &[d], vec![1.0; d])?);
+    let zero = p.tape.constant(Tensor::zeros(&device, &[d], DType::F32)?);
+    Ok(norm::layer_norm(p.tape, x, &one, &zero, NORM_EPS)?)
+}
+
+/// DiT's block: shift, scale and gate of both branches come from the steering vector.
+#[derive(Clone, Debug)]
+pub(super) struct DitBlock {
+    modulation: Modulation,
+    qkv: Linear,
+    proj: Linear,
+    fc1: Linear,
+    fc2: Linear,
+    heads: usize,
+    act: Act,
+}
+
+impl DitBlock {
+    pub fn plan(plan: &mut Plan, name: &str, d: usize, heads: usize, act: Act) -> DitBlock {
+        DitBlock {
+            modulation: Modulation::plan(plan, name, d, 6),
+            qkv: Linear::plan(plan, &format!("{name}.attn.qkv"), d, 3 * d),
+            proj: Linear::plan(plan, &format!("{name}.attn.proj"), d, d),
+            fc1: Linear::plan(plan, &format!("{name}.mlp.fc1"), d, 4 * d),
+            fc2: Linear::plan(plan, &format!("{name}.mlp.fc2"), 4 * d, d),
+            heads,
+            act,
+        }
+    }
+
+    pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var, steer: &Var) -> Result<Var> {
+        let t = p.tape;
+        let m = self.modulation.pieces(p, ids, steer)?;
+        let h = modulate::modulate(t, &bare_norm(p, x)?, &m[0], &m[1])?;
+        let qkv = self.qkv.forward(p, ids, &h, None)?;
+        let a = attention::attention(t, &qkv, self.heads, &Mask::default())?;
+        let a = self.proj.forward(p, ids, &a, None)?;
+        let x = modulate::gate(t, x, &a, &m[2])?;
+        let h = modulate::modulate(t, &bare_norm(p, &x)?, &m[3], &m[4])?;
+        let h = branch(p, ids, &h, &self.fc1, self.act, &self.fc2)?;
+        Ok(modulate::gate(t, &x, &h, &m[5])?)
+    }
+}
+
+/// A residual MLP over single tokens.
+#[derive(Clone, Debug)]
+pub(super) struct MlpBlock {
+    modulation: Modulation,
+    fc1: Linear,
+    fc2: Linear,
+    act: Act,
+}
+
+impl MlpBlock {
+    pub fn plan(plan: &mut Plan, name: &str, d: usize, act: Act) -> MlpBlock {
+        MlpBlock {
+            modulation: Modulation::plan(plan, name, d, 3),
+            fc1: Linear::plan(plan, &format!("{name}.mlp.fc1"), d, 4 * d),
+            fc2: Linear::plan(plan, &format!("{name}.mlp.fc2"), 4 * d, d),
+            act,
+        }
+    }
+
+    pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var, steer: &Var) -> Result<Var> {
+        let m = self.modulation.pieces(p, ids, steer)?;
+        let h = modulate::modulate(p.tape, &bare_norm(p, x)?, &m[0], &m[1])?;
+        let h = branch(p, ids, &h, &self.fc1, self.act, &self.fc2)?;
+        Ok(modulate::gate(p.tape, x, &h, &m[2])?)
+    }
+}
+
+fn branch(p: &Pass, ids: &Ids, x: &Var, fc1: &Linear, act: Act, fc2: &Linear) -> Result<Var> {
+    let param = |i: usize| p.tape.param(p.params, ids[i]);
+    let (w1, b1, w2, b2) = (param(fc1.w), param(fc1.b), param(fc2.w), param(fc2.b));
+    Ok(linear::mlp(p.tape, x, (&w1, &b1), act, (&w2, &b2), None)?)
+}
