@@ -16,14 +16,13 @@ use crate::error::{Error, Result};
 /// Prefix of environment variables that are settings.
 const ENV_PREFIX: &str = "TWEEDIE_";
 /// Variables with that prefix that say something else.
-pub const NOT_SETTINGS: [&str; 6] = [
+pub const NOT_SETTINGS: [&str; 5] = [
     "TWEEDIE_CACHE",
     "TWEEDIE_CUDA_PATH",
     "TWEEDIE_REQUIRE_NVRTC",
     "TWEEDIE_SHARED",
-    // They switch off one way of being fast each (docs/speed-notes.md).
+    // Switches off one way of being fast (docs/speed-notes.md).
     "TWEEDIE_GRAPHS",
-    "TWEEDIE_MLP",
 ];
 
 /// Where a value was given.

@@ -66,6 +66,7 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             (33, 64, 27, None, false),
             (197, 64, 1000, None, true),
             (197, 65, 1000, Some(192), true),
+            (33, 64, 1027, None, true),
             (5, 64, 30522, None, true),
             (5, 64, 30522, Some(8192), false),
         ],

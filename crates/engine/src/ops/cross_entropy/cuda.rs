@@ -92,6 +92,14 @@ pub(super) fn backward(c: &Cuda, op: &Plain, dy: &Tensor, grads: &mut Grads) -> 
 
 type Head<'a> = (&'a Var, &'a Var, Option<&'a Var>);
 
+/// Chunks of `size` classes, and a last one of fewer than eight where the library's products would take their slow way for an odd
+/// number of classes.
+fn even_chunks(classes: usize, size: usize) -> impl Iterator<Item = Chunk> {
+    let even = if classes > 1024 { classes / ROW_STEP * ROW_STEP } else { classes };
+    let rest = (even < classes).then_some(Chunk { first: even, count: classes - even });
+    chunks(even, size).chain(rest)
+}
+
 /// The rows of `w` (V, d) that belong to `chunk`.
 fn part(w: &Tensor, chunk: Chunk) -> Tensor {
     let d = w.width();
@@ -131,7 +139,7 @@ pub(super) fn linear_forward(
     let w = weight.value_as(x.dtype())?;
     let state = Tensor::cuda(c, &[o.rows, STATE], DType::F32)?;
     let mut kept = Vec::new();
-    for chunk in chunks(o.classes, size) {
+    for chunk in even_chunks(o.classes, size) {
         let l = product(c, x, &w, chunk)?;
         Logits { data: &l, bias: bias_of(bias, chunk).as_ref(), chunk }.update(c, o, &state)?;
         if keep {
@@ -148,14 +156,14 @@ pub(super) fn linear_backward(c: &Cuda, op: &Linear<Tensor>, dy: &Tensor, grads:
     let w = weight.value_as(xs.dtype())?;
     let mut kept = logits.take().into_iter();
     // The sum over several chunks is f32; a single product can be stored in its final type.
-    let dx_type = if o.classes > *size { DType::F32 } else { xs.dtype() };
+    let dx_type = if even_chunks(o.classes, *size).count() > 1 { DType::F32 } else { xs.dtype() };
     let dx = if x.needs_grad() { Some(Tensor::cuda(c, x.shape(), dx_type)?) } else { None };
     let dw = grads.dst_cuda(weight, DType::F32)?;
     let db = match bias {
         Some(b) => grads.dst_cuda(b, DType::F32)?,
         None => None,
     };
-    for chunk in chunks(o.classes, *size) {
+    for chunk in even_chunks(o.classes, *size) {
         let l = match kept.next() {
             Some(l) => l,
             None => product(c, xs, &w, chunk)?,

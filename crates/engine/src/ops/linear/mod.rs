@@ -158,14 +158,12 @@ struct Mlp {
     residual: Option<Var>,
 }
 
-/// Hidden values of more bytes than this are computed again in the backward pass on a GPU: a quarter of what a transformer's
-/// block keeps, for one more pass over them. Smaller ones cost more time than memory.
+/// Hidden values of more bytes than this are computed again in the backward pass on a GPU, unless the tape has room for them: a
+/// quarter of what a transformer's block keeps, for one more pass over them. Smaller ones cost more time than memory.
 const KEPT: usize = 64 << 20;
 
-/// `TWEEDIE_MLP=keep` keeps them all the same.
-fn keeps_hidden(bytes: usize) -> bool {
-    static ALWAYS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    bytes <= KEPT || *ALWAYS.get_or_init(|| std::env::var_os("TWEEDIE_MLP").is_some_and(|v| v == "keep"))
+fn keeps_hidden(tape: &Tape, bytes: usize) -> bool {
+    bytes <= KEPT || tape.spares(bytes)
 }
 
 /// act(x·w1ᵀ + b1)·w2ᵀ + b2 (+ residual).
@@ -188,7 +186,7 @@ fn mlp_keeping(
     act: Act,
     (w2, b2): (&Var, &Var),
     residual: Option<&Var>,
-    keeps: fn(usize) -> bool,
+    keeps: fn(&Tape, usize) -> bool,
 ) -> Result<Var> {
     let up = Affine::new("mlp", x.value().width(), w1, Some(b1))?;
     let down = Affine::new("mlp", up.out(), w2, Some(b2))?;
@@ -210,7 +208,7 @@ fn mlp_keeping(
         }
     };
     let pre = pre.unwrap_or_else(|| hidden.clone());
-    let keep = hidden.cuda_device().is_none() || keeps(hidden.len() * hidden.dtype().size());
+    let keep = hidden.cuda_device().is_none() || keeps(tape, hidden.len() * hidden.dtype().size());
     let hidden = keep.then_some(hidden);
     Ok(tape.record(y, &inputs, || Mlp { x: x.clone(), up, down, act, pre, hidden, residual: residual.cloned() }))
 }
@@ -272,7 +270,7 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             [4, 264, 43],
             [7, 512, 96],
             [8, 64, 17],
-            [9, 48, 1003],
+            [9, 48, 1027],
             [3, 3072, 21],
             [2, 1536, 5],
         ],
@@ -324,8 +322,8 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             .normal("b", Role::Type, &[n], 1.0),
         );
         for (act, kept) in [Act::GeluErf, Act::GeluTanh].into_iter().flat_map(|a| [(a, true), (a, false)]) {
-            let (keeps, how): (fn(usize) -> bool, _) =
-                if kept { (keeps_hidden, "") } else { (|_| false, ", hidden values not kept") };
+            let (keeps, how): (fn(&Tape, usize) -> bool, _) =
+                if kept { (keeps_hidden, "") } else { (|_, _| false, ", hidden values not kept") };
             // The input is its own residual, as in a transformer block: two gradients meet.
             out.push(
                 Case::new("mlp", format!("{l} {act:?}, residual{how}"), move |t, v| {
