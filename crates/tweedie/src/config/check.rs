@@ -1,10 +1,14 @@
 //! Values that make no sense.
 
-use super::Config;
+use super::{Config, Method, Sampler};
 use crate::data::Task;
 use crate::error::{Error, Result};
-use crate::model::Conditioning;
+use crate::model::{ConditionAttention, Conditioning, DenoiserKind};
 use crate::schedule::ScheduleKind;
+
+/// Why a model cannot be sampled by `confident`.
+pub(crate) const UNKNOWING: &str = "sample.sampler = \"confident\" shows sure tokens as known: that needs a TDD model of \
+     sequences trained with train.known above 0 (for MDD there is sample.unmask = \"confident\")";
 
 impl Config {
     /// Refuse values that make no sense, naming the field.
@@ -43,6 +47,7 @@ impl Config {
                 return wrong(format!("train.{name} = {v} must lie in [0, 1)"));
             }
         }
+        self.check_known()?;
         if !(t.lr > 0.0 && t.lr.is_finite()) {
             return wrong(format!("train.lr = {} must be positive", t.lr));
         }
@@ -67,5 +72,33 @@ impl Config {
             self.sample.schedule.parse::<ScheduleKind>()?;
         }
         Ok(())
+    }
+
+    /// Tokens that are known have a time of their own, which not every network can tell its tokens.
+    fn check_known(&self) -> Result<()> {
+        let known = self.train.known;
+        let wrong = |why: &str| Err(Error::Input(format!("train.known = {known}: {why}")));
+        if !(0.0..=1.0).contains(&known) {
+            return wrong("it must lie in [0, 1]");
+        }
+        if known == 0.0 {
+            return match self.sample.sampler {
+                Sampler::Confident => Err(Error::Input(UNKNOWING.into())),
+                _ => Ok(()),
+            };
+        }
+        let denoiser = &self.model.denoiser;
+        let conditional = self.model.condition == Conditioning::Image;
+        if self.model.method == Method::Mdd {
+            wrong("tokens that are not masked are always known to MDD; it goes with model.method = \"tdd\"")
+        } else if self.sizes().tokens < 2 {
+            wrong("one token leaves nothing to be told by others; it goes with captions and text")
+        } else if denoiser.kind != DenoiserKind::Transformer {
+            wrong("it goes with model.denoiser.kind = \"transformer\"")
+        } else if conditional && denoiser.condition_attention == ConditionAttention::Full {
+            wrong("condition tokens carry the time too; set model.denoiser.condition_attention = \"prefix\"")
+        } else {
+            Ok(())
+        }
     }
 }

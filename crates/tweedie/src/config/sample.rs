@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 pub enum Sampler {
     /// One-hot of the most likely class, noised again: the paper's.
     Argmax,
+    /// As argmax, but the surest tokens of a sequence are shown next to clean, more of them at every step; for models trained
+    /// with `train.known`.
+    Confident,
     /// One-hot of a class drawn from the prediction.
     Multinomial,
     /// The prediction itself.

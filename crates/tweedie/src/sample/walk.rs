@@ -3,14 +3,16 @@
 use tweedie_engine::ops::blend::{First, blend};
 use tweedie_engine::ops::choose::{Choose, Chosen, How, choose};
 use tweedie_engine::ops::linear::linear;
-use tweedie_engine::{Device, Tape, Tensor};
+use tweedie_engine::ops::tokens::embed;
+use tweedie_engine::ops::unmask::{Masked, Reveal, unmask};
+use tweedie_engine::{DType, Device, Tape, Tensor};
 
 use super::addresses::Addresses;
 use super::limits::Limits;
-use super::{Denoise, Projection, guidance_at, posterior, predict, steps};
-use crate::config::{PosteriorMean, SampleConfig, Sampler, Start};
+use super::{At, Denoise, Projection, guidance_at, posterior, predict, steps};
+use crate::config::{PosteriorMean, SampleConfig, Sampler, Start, UNKNOWING};
 use crate::error::{Error, Result};
-use crate::schedule::Schedule;
+use crate::schedule::{FIRST, Schedule};
 
 /// What is to be sampled.
 pub(super) struct Task<'a> {
@@ -62,7 +64,7 @@ fn is_soft(config: &SampleConfig) -> bool {
 /// (a, b, c) of u_s = a·W·ŷ_0 + b·u_t + c·n.
 fn coefficients(schedule: &Schedule, sampler: Sampler, (t, s): (usize, usize), lambda: f64) -> [f64; 3] {
     match sampler {
-        Sampler::Argmax | Sampler::Multinomial | Sampler::Softmax => {
+        Sampler::Argmax | Sampler::Confident | Sampler::Multinomial | Sampler::Softmax => {
             [lambda * schedule.signal(s), 0.0, schedule.spread(s)]
         }
         Sampler::Ddim => {
@@ -74,6 +76,25 @@ fn coefficients(schedule: &Schedule, sampler: Sampler, (t, s): (usize, usize), l
             [lambda * a, b, c]
         }
     }
+}
+
+/// Coefficients \[B·N, 3\] of tokens that are open or `known` (u32 \[B, N\]).
+fn by_row(open: [f64; 3], of_known: [f64; 3], known: &Tensor) -> Result<Tensor> {
+    let table = open.into_iter().chain(of_known).map(|x| x as f32).collect();
+    let (tape, table) = (Tape::inference(), Tensor::from_f32(&known.device(), &[2, 3], table)?);
+    let by = embed(&tape, &tape.constant(table), known, DType::F32)?;
+    Ok(by.value().reshape(&[known.len(), 3])?)
+}
+
+/// Which tokens are known after step `i` of `count`: those that are `given` (u32 \[B, N\]), and of the others the surest, more of
+/// them at every step. It starts anew each time, so that a token can lose its place.
+fn surest(given: &Tensor, chosen: &Chosen, i: usize, count: usize) -> Result<Tensor> {
+    let (device, rows) = (given.device(), given.len());
+    let log_prob = &chosen.numbers()?.log_prob;
+    let state = Masked { tokens: given.clone(), log_prob: log_prob.reshape(given.shape())? };
+    let ones = Tensor::from_u32(&device, &[rows], vec![1; rows])?;
+    let share = scalars(&device, [(i + 1) as f64 / count as f64])?;
+    Ok(unmask(&state, (&ones, log_prob), 0, &share, Reveal::Confident)?.tokens)
 }
 
 /// Sample; `each` sees every step and may stop with an error.
@@ -92,16 +113,31 @@ pub(super) fn walk(
     if b == 0 || n == 0 {
         return Err(Error::Input("there is nothing to sample".into()));
     }
+    let confident = config.sampler == Sampler::Confident;
+    if confident && !denoiser.knows() {
+        return Err(Error::Input(UNKNOWING.into()));
+    }
+    let given = task.limits.known.as_ref().filter(|_| denoiser.knows());
+    let mut known = given.map(|g| g.0.clone());
     let steps = steps(schedule, config, vocab)?;
-    denoiser.expect(&steps.iter().map(|s| s.0).collect::<Vec<_>>())?;
+    let first = (confident || given.is_some()).then_some(FIRST);
+    denoiser.expect(&steps.iter().map(|s| s.0).chain(first).collect::<Vec<_>>())?;
     let soft = is_soft(config);
     let mut u = match config.start {
         Start::Noise => projection.draw(noise, examples, n)?,
-        Start::Zeros => Tensor::zeros(&device, &[b, n, d], tweedie_engine::DType::F32)?,
+        Start::Zeros => Tensor::zeros(&device, &[b, n, d], DType::F32)?,
     };
+    let of_known = [task.lambda * schedule.signal(FIRST), 0.0, schedule.spread(FIRST)];
+    if let Some((flags, tokens)) = given {
+        let open = if config.start == Start::Noise { 1.0 } else { 0.0 };
+        let by = by_row([0.0, 0.0, open], of_known, flags)?;
+        let noise = if config.start == Start::Noise { u } else { projection.draw(noise, examples, n)? };
+        u = blend(&by, First::Columns { matrix: weight, ids: tokens }, None, Some(&noise))?.reshape(&[b, n, d])?;
+    }
     for (i, &(t, s)) in steps.iter().enumerate() {
         let w = guidance_at(config, i, steps.len());
-        let (logits, guidance) = predict(w, || denoiser.guided(&u, t, w), |pairs| denoiser.logits(&u, t, pairs))?;
+        let at = At { t, known: known.as_ref() };
+        let (logits, guidance) = predict(w, || denoiser.guided(&u, at, w), |pairs| denoiser.logits(&u, at, pairs))?;
         let last = s == 0;
         if last && !task.choose_last {
             return each(&Seen { t, logits: &logits, guidance, chosen: None });
@@ -118,7 +154,7 @@ pub(super) fn walk(
             },
             banned: task.limits.banned(),
             given: task.limits.given.as_ref(),
-            numbers: last || task.trace.is_some(),
+            numbers: last || confident || task.trace.is_some(),
             probabilities: soft && !last,
             top: task.trace.unwrap_or(0),
         };
@@ -128,13 +164,21 @@ pub(super) fn walk(
             return Ok(());
         }
         drop(logits);
+        if confident {
+            let none = || Tensor::from_u32(&device, &[b, n], vec![0; b * n]);
+            let given = given.map_or_else(none, |g| Ok(g.0.clone()))?;
+            known = Some(surest(&given, &chosen, i, steps.len())?);
+        }
         let by = coefficients(schedule, config.sampler, (t, s), task.lambda);
-        let fresh = match by[2] != 0.0 {
+        let fresh = match by[2] != 0.0 || known.is_some() {
             true => Some(projection.draw(&noise.later(i as u32 + 1), examples, n)?),
             false => None,
         };
         let before = (by[1] != 0.0).then_some(&u);
-        let by = scalars(&device, by)?;
+        let by = match &known {
+            Some(known) => by_row(by, of_known, known)?,
+            None => scalars(&device, by)?,
+        };
         let clean = match &chosen.probabilities {
             Some(p) => Some(project(p, weight)?),
             None => None,
