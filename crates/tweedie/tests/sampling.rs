@@ -256,6 +256,13 @@ fn every(sizes: Sizes, mut f: impl FnMut(&Model, &SampleConfig, &str)) {
             f(&tdd, &c, &format!("{sampler:?}, guidance {guidance}, {posterior_mean:?}"));
         }
     }
+    let knowing = tdd.knowing(true);
+    for (sampler, guidance) in
+        [(Sampler::Confident, 1.0), (Sampler::Confident, 2.0), (Sampler::Argmax, 1.0), (Sampler::Ddim, 2.0)]
+    {
+        let c = SampleConfig { guidance, ..config(sampler, 6) };
+        f(&knowing, &c, &format!("knowing, {sampler:?}, guidance {guidance}"));
+    }
     let mdd = model(Method::Mdd, Conditioning::Image, ConditionAttention::Prefix, sizes);
     for unmask in [Unmasking::Random, Unmasking::Confident] {
         for (guidance, sampler) in [(1.0, Sampler::Multinomial), (2.0, Sampler::Argmax)] {

@@ -198,3 +198,6 @@ fn project(p: &Tensor, weight: &Tensor) -> Result<Tensor> {
     let tape = Tape::inference();
     Ok(linear(&tape, &tape.constant(p.clone()), &tape.constant(weight.clone()), None, None, None)?.value().clone())
 }
+
+#[cfg(test)]
+mod tests;
