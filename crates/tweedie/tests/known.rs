@@ -1,6 +1,6 @@
 //! `train.known`: tokens that are next to clean beside others at their copy's time.
 
-use tweedie::config::{Config, LossConfig, Method, ModelConfig, SampleConfig, Sampler};
+use tweedie::config::{Config, LossConfig, Method, ModelConfig, SampleConfig, Sampler, Unmasking};
 use tweedie::data::Task;
 use tweedie::loss::{NoiseOf, Rows, corrupt, known_tokens, tdd_sequence_loss};
 use tweedie::model::{
@@ -157,18 +157,35 @@ fn known_tokens_have_their_chances() {
     assert_eq!(known_tokens(&later, 3, share, 7, 2), known[300..330]);
 }
 
+/// Given tokens stay, and a token's probability is that of the prediction that settled it: with one step that of the plain
+/// sampler, and with more the one told of by the step.
 #[test]
-fn confident_needs_a_model_that_knows() {
-    let c = SampleConfig { sampler: Sampler::Confident, steps: 5, ..SampleConfig::default() };
+fn settled_tokens_come_with_their_probabilities() {
+    let c = SampleConfig { unmask: Unmasking::Confident, steps: 5, guesses: 0.5, ..SampleConfig::default() };
     let given: Vec<Option<u32>> = (0..2 * SIZES.tokens).map(|i| (i % 3 == 0).then_some(i as u32)).collect();
-    for m in models() {
+    for (m, sampler) in models().into_iter().zip([Sampler::Argmax, Sampler::Multinomial]) {
+        let c = SampleConfig { sampler, ..c.clone() };
         let (s, images) = (schedule(), images(&m, 2));
-        let r = Request { given: Some(&given), ..Request::new(images.as_ref(), &[0, 1]) };
+        let r = Request { given: Some(&given), trace: Some(0), ..Request::new(images.as_ref(), &[0, 1]) };
         let got = Generator::new(&m, &s, 1.0, &c).unwrap().generate(&r).unwrap();
-        assert!(given.iter().zip(&got.tokens).all(|(g, t)| g.is_none_or(|g| g == *t)), "{:?}", got.tokens);
-        let m = m.knowing(false);
-        let e = Generator::new(&m, &s, 1.0, &c).unwrap().generate(&r).unwrap_err().to_string();
-        assert!(e.contains("train.known"), "{e}");
+        for (i, (token, log_prob)) in got.tokens.iter().zip(&got.log_probs).enumerate() {
+            match given[i] {
+                Some(g) => assert_eq!((*token, *log_prob), (g, 0.0)),
+                None => {
+                    let told = got.steps.iter().any(|s| s.tokens[i] == *token && s.log_probs[i] == *log_prob);
+                    assert!(told && *log_prob < 0.0, "token {i}: {token} {log_prob}");
+                }
+            }
+        }
+        let quiet = Request { trace: None, ..r };
+        let again = Generator::new(&m, &s, 1.0, &c).unwrap().generate(&quiet).unwrap();
+        assert_eq!((again.tokens, again.log_probs), (got.tokens, got.log_probs));
+        let one = |unmask| {
+            let c = SampleConfig { unmask, steps: 1, ..c.clone() };
+            let r = Request::new(images.as_ref(), &[0, 1]);
+            Generator::new(&m, &s, 1.0, &c).unwrap().generate(&r).unwrap()
+        };
+        assert_eq!(one(Unmasking::Confident), one(Unmasking::Random));
     }
 }
 
@@ -180,7 +197,6 @@ fn what_cannot_know_is_refused() {
     ok.model = ModelConfig::preset("shapes").unwrap();
     ok.model.denoiser.condition_attention = ConditionAttention::Prefix;
     ok.train.known = 0.5;
-    ok.sample.sampler = Sampler::Confident;
     ok.check().unwrap();
     let refused = |change: &dyn Fn(&mut Config), word: &str| {
         let mut c = ok.clone();
@@ -189,7 +205,6 @@ fn what_cannot_know_is_refused() {
         assert!(e.contains("train.known") && e.contains(word), "{e}");
     };
     refused(&|c| c.train.known = 1.5, "[0, 1]");
-    refused(&|c| c.train.known = 0.0, "confident");
     refused(&|c| c.model.method = Method::Mdd, "tdd");
     refused(&|c| c.data.task = Task::Class, "captions");
     refused(&|c| c.model.denoiser.condition_attention = ConditionAttention::Full, "prefix");

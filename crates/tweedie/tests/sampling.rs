@@ -257,11 +257,14 @@ fn every(sizes: Sizes, mut f: impl FnMut(&Model, &SampleConfig, &str)) {
         }
     }
     let knowing = tdd.knowing(true);
-    for (sampler, guidance) in
-        [(Sampler::Confident, 1.0), (Sampler::Confident, 2.0), (Sampler::Argmax, 1.0), (Sampler::Ddim, 2.0)]
-    {
-        let c = SampleConfig { guidance, ..config(sampler, 6) };
-        f(&knowing, &c, &format!("knowing, {sampler:?}, guidance {guidance}"));
+    for (sampler, guidance, unmask) in [
+        (Sampler::Argmax, 1.0, Unmasking::Confident),
+        (Sampler::Multinomial, 2.0, Unmasking::Confident),
+        (Sampler::Argmax, 1.0, Unmasking::Random),
+        (Sampler::Ddim, 2.0, Unmasking::Random),
+    ] {
+        let c = SampleConfig { guidance, unmask, guesses: 0.5, ..config(sampler, 6) };
+        f(&knowing, &c, &format!("knowing, {sampler:?}, {unmask:?}, guidance {guidance}"));
     }
     let mdd = model(Method::Mdd, Conditioning::Image, ConditionAttention::Prefix, sizes);
     for unmask in [Unmasking::Random, Unmasking::Confident] {

@@ -1,14 +1,10 @@
 //! Values that make no sense.
 
-use super::{Config, Method, Sampler};
+use super::{Config, Method};
 use crate::data::Task;
 use crate::error::{Error, Result};
 use crate::model::{ConditionAttention, Conditioning, DenoiserKind};
 use crate::schedule::ScheduleKind;
-
-/// Why a model cannot be sampled by `confident`.
-pub(crate) const UNKNOWING: &str = "sample.sampler = \"confident\" shows sure tokens as known: that needs a TDD model of \
-     sequences trained with train.known above 0 (for MDD there is sample.unmask = \"confident\")";
 
 impl Config {
     /// Refuse values that make no sense, naming the field.
@@ -65,6 +61,9 @@ impl Config {
             let must = "process.steps, sample.steps, sample.votes and sample.candidates must be at least 1";
             return wrong(must.into());
         }
+        if !(0.0..=1.0).contains(&s.guesses) {
+            return wrong(format!("sample.guesses = {} must lie in [0, 1]", s.guesses));
+        }
         if !(0.0..1.0).contains(&self.data.val_fraction) {
             return wrong(format!("data.val_fraction = {} must lie in [0, 1)", self.data.val_fraction));
         }
@@ -82,10 +81,7 @@ impl Config {
             return wrong("it must lie in [0, 1]");
         }
         if known == 0.0 {
-            return match self.sample.sampler {
-                Sampler::Confident => Err(Error::Input(UNKNOWING.into())),
-                _ => Ok(()),
-            };
+            return Ok(());
         }
         let denoiser = &self.model.denoiser;
         let conditional = self.model.condition == Conditioning::Image;

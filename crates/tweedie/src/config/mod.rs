@@ -8,7 +8,6 @@ mod process;
 mod sample;
 mod train;
 
-pub(crate) use check::UNKNOWING;
 pub use data::{Corrupt, DataConfig};
 pub use loss::{LossConfig, LossKind, MaskWeight, MixedTarget};
 pub use model::{Method, ModelConfig, PRESETS};

@@ -5,13 +5,13 @@
 //!
 //! | sampler | u_s = a·W·ŷ_0 + b·u_t + c·n | ŷ_0 |
 //! |---|---|---|
-//! | argmax, multinomial, confident | √ᾱ_s·λ, 0, √(1−ᾱ_s) | one-hot, of the most likely class or of one drawn |
+//! | argmax, multinomial | √ᾱ_s·λ, 0, √(1−ᾱ_s) | one-hot, of the most likely class or of one drawn |
 //! | softmax | the same | the prediction |
 //! | ddim | λ·(√ᾱ_s − √ᾱ_t·σ_s/σ_t), σ_s/σ_t, 0 with σ = √(1−ᾱ) | the prediction |
 //! | ancestral | [`posterior`] | the prediction, or one-hot (`sample.posterior_mean`) |
 //!
 //! Tokens that are known, where a model was trained to have such ([`At::known`]), are always at s = 1: those that are given,
-//! and those that `confident` is surest of.
+//! and with `sample.unmask = "confident"` those that are settled (`settle.rs`).
 //!
 //! n = W·ε is drawn in one of two ways ([`Projection`]). Noise is addressed by (seed, stream, example, step), so that what
 //! an example gets does not depend on its batch. [`run`] gives logits (classification), [`Generator`] gives tokens.
@@ -24,6 +24,7 @@ mod limits;
 mod masked;
 mod network;
 mod noise;
+mod settle;
 mod walk;
 
 pub use classify::{Classifier, Prediction, classify, run};

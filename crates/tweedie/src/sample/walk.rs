@@ -1,16 +1,16 @@
 //! The loop: predict, choose, add less noise. Nothing waits for the device: a step queues its work and goes on.
 
 use tweedie_engine::ops::blend::{First, blend};
-use tweedie_engine::ops::choose::{Choose, Chosen, How, choose};
+use tweedie_engine::ops::choose::{Choose, Chosen, How, Numbers, choose};
 use tweedie_engine::ops::linear::linear;
 use tweedie_engine::ops::tokens::embed;
-use tweedie_engine::ops::unmask::{Masked, Reveal, unmask};
 use tweedie_engine::{DType, Device, Tape, Tensor};
 
 use super::addresses::Addresses;
 use super::limits::Limits;
+use super::settle::{Settled, open_steps};
 use super::{At, Denoise, Projection, guidance_at, posterior, predict, steps};
-use crate::config::{PosteriorMean, SampleConfig, Sampler, Start, UNKNOWING};
+use crate::config::{PosteriorMean, SampleConfig, Sampler, Start};
 use crate::error::{Error, Result};
 use crate::schedule::{FIRST, Schedule};
 
@@ -64,7 +64,7 @@ fn is_soft(config: &SampleConfig) -> bool {
 /// (a, b, c) of u_s = a·W·ŷ_0 + b·u_t + c·n.
 fn coefficients(schedule: &Schedule, sampler: Sampler, (t, s): (usize, usize), lambda: f64) -> [f64; 3] {
     match sampler {
-        Sampler::Argmax | Sampler::Confident | Sampler::Multinomial | Sampler::Softmax => {
+        Sampler::Argmax | Sampler::Multinomial | Sampler::Softmax => {
             [lambda * schedule.signal(s), 0.0, schedule.spread(s)]
         }
         Sampler::Ddim => {
@@ -86,17 +86,6 @@ fn by_row(open: [f64; 3], of_known: [f64; 3], known: &Tensor) -> Result<Tensor> 
     Ok(by.value().reshape(&[known.len(), 3])?)
 }
 
-/// Which tokens are known after step `i` of `count`: those that are `given` (u32 \[B, N\]), and of the others the surest, more of
-/// them at every step. It starts anew each time, so that a token can lose its place.
-fn surest(given: &Tensor, chosen: &Chosen, i: usize, count: usize) -> Result<Tensor> {
-    let (device, rows) = (given.device(), given.len());
-    let log_prob = &chosen.numbers()?.log_prob;
-    let state = Masked { tokens: given.clone(), log_prob: log_prob.reshape(given.shape())? };
-    let ones = Tensor::from_u32(&device, &[rows], vec![1; rows])?;
-    let share = scalars(&device, [(i + 1) as f64 / count as f64])?;
-    Ok(unmask(&state, (&ones, log_prob), 0, &share, Reveal::Confident)?.tokens)
-}
-
 /// Sample; `each` sees every step and may stop with an error.
 pub(super) fn walk(
     denoiser: &dyn Denoise,
@@ -113,14 +102,18 @@ pub(super) fn walk(
     if b == 0 || n == 0 {
         return Err(Error::Input("there is nothing to sample".into()));
     }
-    let confident = config.sampler == Sampler::Confident;
-    if confident && !denoiser.knows() {
-        return Err(Error::Input(UNKNOWING.into()));
-    }
     let given = task.limits.known.as_ref().filter(|_| denoiser.knows());
     let mut known = given.map(|g| g.0.clone());
-    let steps = steps(schedule, config, vocab)?;
-    let first = (confident || given.is_some()).then_some(FIRST);
+    let (steps, mut settled) = match denoiser.knows() && config.settles() {
+        true => {
+            // Every step settles a token of each text, so more steps than tokens would find nothing to do.
+            let config = SampleConfig { steps: config.steps.min(n), ..config.clone() };
+            let steps = open_steps(&steps(schedule, &config, vocab)?, config.guesses);
+            (steps, Some(Settled::new(&device, (b, n), task.limits)?))
+        }
+        false => (steps(schedule, config, vocab)?, None),
+    };
+    let first = (settled.is_some() || given.is_some()).then_some(FIRST);
     denoiser.expect(&steps.iter().map(|s| s.0).chain(first).collect::<Vec<_>>())?;
     let soft = is_soft(config);
     let mut u = match config.start {
@@ -153,22 +146,24 @@ pub(super) fn walk(
                 false => How::Argmax,
             },
             banned: task.limits.banned(),
-            given: task.limits.given.as_ref(),
-            numbers: last || confident || task.trace.is_some(),
+            given: settled.as_ref().map(Settled::tokens).or(task.limits.given.as_ref()),
+            numbers: last || settled.is_some() || task.trace.is_some(),
             probabilities: soft && !last,
             top: task.trace.unwrap_or(0),
         };
-        let chosen = choose(&logits, &how)?;
+        let mut chosen = choose(&logits, &how)?;
+        if let Some(settled) = &mut settled {
+            settled.settle(&chosen, i, steps.len())?;
+            known = Some(settled.flags().clone());
+            if let (true, Some(numbers)) = (last, chosen.numbers.take()) {
+                chosen.numbers = Some(Numbers { log_prob: settled.log_prob()?, ..numbers });
+            }
+        }
         each(&Seen { t, logits: &logits, guidance, chosen: Some(&chosen) })?;
         if last {
             return Ok(());
         }
         drop(logits);
-        if confident {
-            let none = || Tensor::from_u32(&device, &[b, n], vec![0; b * n]);
-            let given = given.map_or_else(none, |g| Ok(g.0.clone()))?;
-            known = Some(surest(&given, &chosen, i, steps.len())?);
-        }
         let by = coefficients(schedule, config.sampler, (t, s), task.lambda);
         let fresh = match by[2] != 0.0 || known.is_some() {
             true => Some(projection.draw(&noise.later(i as u32 + 1), examples, n)?),

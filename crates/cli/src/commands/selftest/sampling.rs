@@ -61,6 +61,7 @@ fn subjects() -> Result<Vec<Subject>> {
     let by = |sampler| SampleConfig { sampler, ..sample.clone() };
     let drawn = SampleConfig { votes: 2, noise: NoiseKind::Exact, ..by(Sampler::Multinomial) };
     let random = SampleConfig { unmask: Unmasking::Random, ..by(Sampler::Ancestral) };
+    let settled = |s| SampleConfig { unmask: Unmasking::Confident, guesses: 0.5, ..by(s) };
     let one = |label, model, sample| Subject { label, model, vocab: VOCAB, tokens: 1, sample };
     let many = |label, model, sample| Subject { label, model, vocab: VOCAB, tokens: 16, sample };
     let wide = |label, model, sample| Subject { label, model, vocab: LARGE, tokens: 16, sample };
@@ -74,7 +75,8 @@ fn subjects() -> Result<Vec<Subject>> {
         many("caption argmax full", attention(ConditionAttention::Full), sample.clone()),
         many("caption multinomial prefix", attention(ConditionAttention::Prefix), by(Sampler::Multinomial)),
         many("caption ddim prefix", attention(ConditionAttention::Prefix), by(Sampler::Ddim)),
-        many("caption confident prefix", attention(ConditionAttention::Prefix), by(Sampler::Confident)),
+        many("caption settled", attention(ConditionAttention::Prefix), settled(Sampler::Argmax)),
+        many("caption settled multinomial", attention(ConditionAttention::Prefix), settled(Sampler::Multinomial)),
         many("caption twin", twin(&attention(ConditionAttention::Full)), random.clone()),
         wide("caption argmax, many words", shapes.clone(), sample.clone()),
         wide("caption ddim, many words", shapes.clone(), by(Sampler::Ddim)),
@@ -85,7 +87,7 @@ fn subjects() -> Result<Vec<Subject>> {
 impl Subject {
     fn model(&self, device: &Device, dtype: DType) -> Result<Model> {
         let model = Model::new(&self.model, Sizes { vocab: self.vocab, tokens: self.tokens }, device, dtype, 3)?;
-        Ok(model.knowing(self.sample.sampler == Sampler::Confident))
+        Ok(model.knowing(self.model.method == Method::Tdd && self.sample.settles()))
     }
 
     fn images(&self, device: &Device, batch: usize, round: u32) -> Result<Tensor> {

@@ -74,7 +74,6 @@ pub fn make(what: What, lab: &mut Lab) -> Result<Section> {
 fn sampling_name(s: &SampleConfig) -> String {
     let sampler = match s.sampler {
         Sampler::Argmax => "argmax",
-        Sampler::Confident => "confident",
         Sampler::Multinomial => "multinomial",
         Sampler::Softmax => "softmax",
         Sampler::Ddim => "DDIM",
