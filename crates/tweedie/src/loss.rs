@@ -151,7 +151,7 @@ pub fn tdd_loss(
 }
 
 /// As [`tdd_loss`], with or without images, and with a weight per clean token \[rows·N\] (see [`token_weights`]):
-/// Σ w·(ᾱ_t·)ce / Σ w.
+/// Σ w·(ᾱ_t·)ce / Σ w. Known tokens weigh nothing.
 pub fn tdd_sequence_loss(
     p: &Pass,
     model: &Model,
@@ -175,12 +175,19 @@ pub fn tdd_sequence_loss(
         true => schedule.alpha_bar(times[i] as usize),
         false => 1.0,
     };
-    let weights = match weights {
-        Some(w) => {
-            let by = normaliser(w.iter().copied(), count)?;
-            Some((0..count).map(|i| (coefficient(i) * w[i] as f64 * by) as f32).collect())
+    // Known tokens tell of others; what they are themselves is no question.
+    let open = |i: usize| rows.known.as_ref().is_none_or(|k| !k[i]);
+    let weights = match (weights, &rows.known) {
+        (None, None) => loss.weighted.then(|| (0..count).map(|i| coefficient(i) as f32).collect()),
+        (w, _) => {
+            let weight = |i: usize| if open(i) { w.map_or(1.0, |w| w[i]) } else { 0.0 };
+            let by = match normaliser((0..count).map(weight), count) {
+                // Where all is known there is nothing to learn: a loss of 0, not an error.
+                Err(_) if rows.known.as_ref().is_some_and(|k| k.contains(&true)) => 0.0,
+                by => by?,
+            };
+            Some((0..count).map(|i| (coefficient(i) * weight(i) as f64 * by) as f32).collect())
         }
-        None => loss.weighted.then(|| (0..count).map(|i| coefficient(i) as f32).collect()),
     };
     let weights = weights.map(|w| Tensor::from_f32(&device, &[count], w)).transpose()?;
     let per_row = match loss.kind {

@@ -1,7 +1,7 @@
 //! The loop: predict, choose, add less noise. Nothing waits for the device: a step queues its work and goes on.
 
 use tweedie_engine::ops::blend::{First, blend};
-use tweedie_engine::ops::choose::{Choose, Chosen, How, Numbers, choose};
+use tweedie_engine::ops::choose::{Choose, Chosen, How, choose};
 use tweedie_engine::ops::linear::linear;
 use tweedie_engine::ops::tokens::embed;
 use tweedie_engine::{DType, Device, Tape, Tensor};
@@ -155,8 +155,8 @@ pub(super) fn walk(
         if let Some(settled) = &mut settled {
             settled.settle(&chosen, i, steps.len())?;
             known = Some(settled.flags().clone());
-            if let (true, Some(numbers)) = (last, chosen.numbers.take()) {
-                chosen.numbers = Some(Numbers { log_prob: settled.log_prob()?, ..numbers });
+            if let Some(numbers) = chosen.numbers.as_mut().filter(|_| last) {
+                numbers.log_prob = settled.log_prob()?;
             }
         }
         each(&Seen { t, logits: &logits, guidance, chosen: Some(&chosen) })?;
