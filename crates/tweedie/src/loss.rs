@@ -9,7 +9,7 @@ use tweedie_engine::{DType, Device, Noise, Tensor, Var, rng};
 use crate::config::{LossConfig, LossKind, MaskWeight};
 use crate::error::{Error, Result};
 use crate::model::{Context, Input, Model, Pass};
-use crate::schedule::Schedule;
+use crate::schedule::{FIRST, Schedule};
 
 /// One noisy copy per row; rows of one image follow each other.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub struct Rows {
     pub examples: Vec<u32>,
     /// Targets of the cross-entropy where they are not the clean tokens: a distribution per token, \[rows·N·V\].
     pub targets: Option<Vec<f32>>,
+    /// Tokens that are known, \[rows·N\]: shown at the first timestep, whatever that of their row. `None`: no times of their own.
+    pub known: Option<Vec<bool>>,
 }
 
 impl Rows {
@@ -36,7 +38,14 @@ impl Rows {
             drop: of(&self.drop, 1),
             examples: of(&self.examples, 1),
             targets: self.targets.as_ref().map(|q| q[range.start * n * vocab..range.end * n * vocab].to_vec()),
+            known: self.known.as_ref().map(|k| k[range.start * n..range.end * n].to_vec()),
         }
+    }
+
+    /// The timestep of each of `n` tokens of each row, \[rows·N\].
+    fn token_times(&self, n: usize) -> Vec<u32> {
+        let known = |i: usize| self.known.as_ref().is_some_and(|k| k[i]);
+        (0..self.t.len() * n).map(|i| if known(i) { FIRST as u32 } else { self.t[i / n] }).collect()
     }
 }
 
@@ -48,7 +57,7 @@ pub enum NoiseOf<'a> {
     Given(Tensor),
 }
 
-/// The recipe of y_t for rows at their timesteps.
+/// The recipe of y_t for rows at their timesteps; where tokens may be known, each at its own.
 pub fn corrupt(
     device: &Device,
     rows: &Rows,
@@ -59,13 +68,17 @@ pub fn corrupt(
     noise: &NoiseOf,
 ) -> Result<NoisyTokens> {
     let b = rows.t.len();
-    let per_row = |f: &dyn Fn(usize) -> f64| {
-        Tensor::from_f32(device, &[b], rows.t.iter().map(|t| f(*t as usize) as f32).collect())
+    let (shape, times) = match rows.known {
+        Some(_) => (&[b, n][..], rows.token_times(n)),
+        None => (&[b][..], rows.t.clone()),
+    };
+    let level = |f: &dyn Fn(usize) -> f64| {
+        Tensor::from_f32(device, shape, times.iter().map(|t| f(*t as usize) as f32).collect())
     };
     Ok(NoisyTokens {
         tokens: Tensor::from_u32(device, &[b, n], rows.tokens.clone())?,
-        signal: per_row(&|t| lambda * schedule.signal(t))?,
-        spread: per_row(&|t| schedule.spread(t))?,
+        signal: level(&|t| lambda * schedule.signal(t))?,
+        spread: level(&|t| schedule.spread(t))?,
         eps: match noise {
             NoiseOf::Drawn(noise) => {
                 Eps::Drawn { noise: (*noise).clone(), examples: Tensor::from_u32(device, &[b], rows.examples.clone())? }
@@ -113,6 +126,9 @@ fn rows_context(p: &Pass, model: &Model, images: Option<&Tensor>, rows: &Rows) -
 /// Sizes of a batch's tokens and weights must agree.
 fn check_rows(model: &Model, rows: &Rows, weights: Option<&[f32]>) -> Result<usize> {
     let count = rows.t.len() * model.sizes().tokens;
+    if let Some(k) = rows.known.as_ref().filter(|k| k.len() != count) {
+        return Err(Error::Input(format!("{} tokens that are known or not, for {count} places", k.len())));
+    }
     if rows.tokens.len() != count || weights.is_some_and(|w| w.len() != count) {
         let weights = weights.map_or(String::new(), |w| format!(" and {} weights", w.len()));
         return Err(Error::Input(format!("{} tokens{weights} for {count} places", rows.tokens.len())));
@@ -135,7 +151,7 @@ pub fn tdd_loss(
 }
 
 /// As [`tdd_loss`], with or without images, and with a weight per clean token \[rows·N\] (see [`token_weights`]):
-/// Σ w·(ᾱ_t·)ce / Σ w.
+/// Σ w·(ᾱ_t·)ce / Σ w. Known tokens weigh nothing.
 pub fn tdd_sequence_loss(
     p: &Pass,
     model: &Model,
@@ -152,17 +168,26 @@ pub fn tdd_sequence_loss(
     let count = check_rows(model, rows, weights)?;
     let context = rows_context(p, model, images, rows)?;
     let noisy = corrupt(&device, rows, sizes.tokens, sizes.vocab, schedule, lambda, noise)?;
-    let features = model.features(p, &Input::Noisy(&noisy), &rows.t, &context)?;
+    let times = rows.token_times(sizes.tokens);
+    let shown = if rows.known.is_some() { &times } else { &rows.t };
+    let features = model.features(p, &Input::Noisy(&noisy), shown, &context)?;
     let coefficient = |i: usize| match loss.weighted {
-        true => schedule.alpha_bar(rows.t[i / sizes.tokens] as usize),
+        true => schedule.alpha_bar(times[i] as usize),
         false => 1.0,
     };
-    let weights = match weights {
-        Some(w) => {
-            let by = normaliser(w.iter().copied(), count)?;
-            Some((0..count).map(|i| (coefficient(i) * w[i] as f64 * by) as f32).collect())
+    // Known tokens tell of others; what they are themselves is no question.
+    let open = |i: usize| rows.known.as_ref().is_none_or(|k| !k[i]);
+    let weights = match (weights, &rows.known) {
+        (None, None) => loss.weighted.then(|| (0..count).map(|i| coefficient(i) as f32).collect()),
+        (w, _) => {
+            let weight = |i: usize| if open(i) { w.map_or(1.0, |w| w[i]) } else { 0.0 };
+            let by = match normaliser((0..count).map(weight), count) {
+                // Where all is known there is nothing to learn: a loss of 0, not an error.
+                Err(_) if rows.known.as_ref().is_some_and(|k| k.contains(&true)) => 0.0,
+                by => by?,
+            };
+            Some((0..count).map(|i| (coefficient(i) * weight(i) as f64 * by) as f32).collect())
         }
-        None => loss.weighted.then(|| (0..count).map(|i| coefficient(i) as f32).collect()),
     };
     let weights = weights.map(|w| Tensor::from_f32(&device, &[count], w)).transpose()?;
     let per_row = match loss.kind {
@@ -228,6 +253,22 @@ pub fn mask_tokens(rows: &Rows, n: usize, steps: usize, seed: u64, step: u32) ->
         (u as f64) < t as f64 / steps as f64
     };
     rows.examples.iter().zip(&rows.t).flat_map(|(e, t)| (0..n as u32).map(move |i| masked(*e, *t, i))).collect()
+}
+
+/// Stream of the known tokens.
+const KNOWN: u32 = 0x6b17;
+
+/// Which tokens of `rows` are known, \[rows·N\]: none of a row, or with chance `share` each with one and the same chance that is
+/// uniform over rows; a pure function of seed, training step, row and place.
+pub fn known_tokens(rows: &Rows, n: usize, share: f32, seed: u64, step: u32) -> Vec<bool> {
+    let key = [seed as u32, (seed >> 32) as u32];
+    let words = |example: u32, place: u32| rng::philox([place, example, step, KNOWN], key);
+    let of = |example: u32| {
+        let row = words(example, u32::MAX);
+        let chance = if rng::uniform_of(row[0]) < share { rng::uniform_of(row[1]) } else { 0.0 };
+        (0..n as u32).map(move |place| rng::uniform_of(words(example, place)[0]) < chance)
+    };
+    rows.examples.iter().flat_map(|e| of(*e)).collect()
 }
 
 /// The masked twin's loss of sequences: cross-entropy of the tokens that `masked` hides, \[\]. `steps` is T, and t/T the chance

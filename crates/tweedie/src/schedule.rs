@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
+/// The first time, of next to no noise: where known tokens are shown.
+pub const FIRST: usize = 1;
+
 /// The shape of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

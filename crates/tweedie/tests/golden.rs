@@ -82,6 +82,7 @@ fn worst(file: &str, device: &Device, dtype: DType) -> f64 {
         drop: g.ints("in.drop"),
         examples: (0..t.len() as u32).collect(),
         targets: None,
+        known: None,
         t,
     };
     let images = g.tensor("in.images", device);

@@ -10,7 +10,7 @@ use tweedie::config::{Config, GuidanceShape, LossConfig, PosteriorMean, SampleCo
 use tweedie::data::{Dataset, Format, MemorySource, Source};
 use tweedie::loss::{NoiseOf, Rows, corrupt};
 use tweedie::model::{DenoiserConfig, Pass, VitConfig};
-use tweedie::sample::{Conditioned, Denoise, argmax, classify, draw, guidance_at, posterior, run, softmax};
+use tweedie::sample::{At, Conditioned, Denoise, argmax, classify, draw, guidance_at, posterior, run, softmax};
 use tweedie::schedule::{Schedule, ScheduleKind};
 use tweedie::train::Trainer;
 use tweedie_engine::ops::cross_entropy::{Loss, Targets, linear_cross_entropy};
@@ -66,7 +66,8 @@ impl Denoise for Oracle<'_> {
     }
 
     /// Without its condition it doubts: half the logits.
-    fn logits(&self, u: &Tensor, t: usize, guided: bool) -> tweedie::Result<Tensor> {
+    fn logits(&self, u: &Tensor, at: At, guided: bool) -> tweedie::Result<Tensor> {
+        let t = at.t;
         let y = u.to_vec()?;
         let mut logits = self.of(&y, t);
         let &[_, n, k] = u.shape() else { panic!("{u:?}") };
@@ -115,6 +116,7 @@ fn process(n: usize, tokens: usize, t: usize, lambda: f64, seed: u64, token: imp
         drop: vec![0; n],
         examples: (0..n as u32).collect(),
         targets: None,
+        known: None,
     };
     let noise = Noise::new(&Device::Cpu, seed, 1, t as u32).unwrap();
     corrupt(&Device::Cpu, &rows, tokens, K, &cosine(), lambda, &NoiseOf::Drawn(&noise)).unwrap()
@@ -406,8 +408,8 @@ impl Denoise for Pairs<'_> {
         Ok(&self.weight)
     }
 
-    fn logits(&self, u: &Tensor, t: usize, _: bool) -> tweedie::Result<Tensor> {
-        let scale = self.schedule.signal(t) / (1.0 - self.schedule.alpha_bar(t));
+    fn logits(&self, u: &Tensor, at: At, _: bool) -> tweedie::Result<Tensor> {
+        let scale = self.schedule.signal(at.t) / (1.0 - self.schedule.alpha_bar(at.t));
         let y = u.to_vec()?;
         let logits = y.chunks_exact(6).flat_map(|y| {
             let max = y.iter().fold(f32::NEG_INFINITY, |m, x| m.max(*x)) as f64;
@@ -524,6 +526,7 @@ fn a_small_network_learns_the_oracle() {
             drop: vec![0; ROWS],
             examples: ids.clone(),
             targets: None,
+            known: None,
         };
         let noise = NoiseOf::Drawn(&Noise::new(&Device::Cpu, 11, 1, t).unwrap());
         let noisy = corrupt(&Device::Cpu, &rows, 1, 3, &schedule, 1.0, &noise).unwrap();
@@ -534,7 +537,7 @@ fn a_small_network_learns_the_oracle() {
                 let tape = Tape::inference();
                 let (w, zero) = (network.weight()?.clone(), Tensor::zeros(&Device::Cpu, &[32], DType::F32)?);
                 let u = noisy_input(&tape, &noisy, &tape.constant(w), &tape.constant(zero), DType::F32)?;
-                Ok(Denoise::logits(&network, u.value(), t as usize, guided)?.to_vec()?)
+                Ok(Denoise::logits(&network, u.value(), (t as usize).into(), guided)?.to_vec()?)
             };
             trainer.averaged(of).unwrap()
         };

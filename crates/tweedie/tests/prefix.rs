@@ -43,6 +43,7 @@ fn noisy() -> (NoisyTokens, Vec<u32>) {
         drop: DROP.to_vec(),
         examples: (0..r as u32).collect(),
         targets: None,
+        known: None,
     };
     let schedule = Schedule::new(ScheduleKind::Cosine, 1000, SIZES.vocab).unwrap();
     let noise = Noise::new(&Device::Cpu, 5, 1, 0).unwrap();

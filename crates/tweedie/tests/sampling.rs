@@ -104,7 +104,7 @@ fn first_tokens(m: &Model, projection: &Projection, examples: std::ops::Range<u3
     for ids in ids.chunks(2000) {
         let ids = Tensor::from_u32(&CPU, &[ids.len()], ids.to_vec()).unwrap();
         let u = projection.draw(&Noise::new(&CPU, 8, 2, 0).unwrap(), &ids, tokens).unwrap();
-        let logits = Denoise::logits(&network, &u, 500, false).unwrap().to_vec().unwrap();
+        let logits = Denoise::logits(&network, &u, 500.into(), false).unwrap().to_vec().unwrap();
         for l in logits.chunks_exact(vocab) {
             let best = (0..vocab).fold(0, |b, k| if l[k] > l[b] { k } else { b });
             counts[best] += 1.0;
@@ -162,6 +162,7 @@ fn a_cached_condition_gives_the_same_logits() {
                 drop: vec![0; r],
                 examples: (0..r as u32).collect(),
                 targets: None,
+                known: None,
             };
             let noise = Noise::new(&CPU, 5, 1, 0).unwrap();
             let noisy = corrupt(&CPU, &rows, 5, 11, &schedule(11), 1.0, &NoiseOf::Drawn(&noise)).unwrap();
@@ -177,7 +178,8 @@ fn a_cached_condition_gives_the_same_logits() {
                 let f = m.denoise(&p, &noisy, &rows.t, &cond, Some(&drop)).unwrap();
                 m.logits(&p, &f).unwrap().value().to_vec().unwrap()
             };
-            let of = |guided| Denoise::logits(&network, u.value(), t as usize, guided).unwrap().to_vec().unwrap();
+            let of =
+                |guided| Denoise::logits(&network, u.value(), (t as usize).into(), guided).unwrap().to_vec().unwrap();
             let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5 * (1.0 + b.abs()));
             let (with, without) = (joint(0), joint(1));
             assert!(close(&of(false), &with), "{attention:?} at {t}");
@@ -235,11 +237,11 @@ fn guided_features_give_guided_logits() {
         let of = |method, vocab| model(method, Conditioning::Image, attention, Sizes { vocab, tokens: n });
         let (tdd, mdd, few) = (of(Method::Tdd, v), of(Method::Mdd, v), of(Method::Tdd, 20));
         let [tdd, mdd, few] = [&tdd, &mdd, &few].map(|m| Conditioned::new(m, Some(&images(b)), 1, true).unwrap());
-        let pairs = Denoise::logits(&tdd, &u, 300, true).unwrap();
-        same(pairs, Denoise::guided(&tdd, &u, 300, 3.0).unwrap(), &format!("{attention:?}"));
+        let pairs = Denoise::logits(&tdd, &u, 300.into(), true).unwrap();
+        same(pairs, Denoise::guided(&tdd, &u, 300.into(), 3.0).unwrap(), &format!("{attention:?}"));
         let pairs = Fill::logits(&mdd, &ids, 300, true).unwrap();
         same(pairs, Fill::guided(&mdd, &ids, 300, 3.0).unwrap(), &format!("{attention:?}, the twin"));
-        assert!(Denoise::guided(&few, &u, 300, 3.0).unwrap().is_none());
+        assert!(Denoise::guided(&few, &u, 300.into(), 3.0).unwrap().is_none());
     }
 }
 
@@ -253,6 +255,16 @@ fn every(sizes: Sizes, mut f: impl FnMut(&Model, &SampleConfig, &str)) {
             let c = SampleConfig { guidance, posterior_mean, ..config(sampler, 6) };
             f(&tdd, &c, &format!("{sampler:?}, guidance {guidance}, {posterior_mean:?}"));
         }
+    }
+    let knowing = tdd.knowing(true);
+    for (sampler, guidance, unmask) in [
+        (Sampler::Argmax, 1.0, Unmasking::Confident),
+        (Sampler::Multinomial, 2.0, Unmasking::Confident),
+        (Sampler::Argmax, 1.0, Unmasking::Random),
+        (Sampler::Ddim, 2.0, Unmasking::Random),
+    ] {
+        let c = SampleConfig { guidance, unmask, guesses: 0.5, ..config(sampler, 6) };
+        f(&knowing, &c, &format!("knowing, {sampler:?}, {unmask:?}, guidance {guidance}"));
     }
     let mdd = model(Method::Mdd, Conditioning::Image, ConditionAttention::Prefix, sizes);
     for unmask in [Unmasking::Random, Unmasking::Confident] {

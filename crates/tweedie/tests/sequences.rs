@@ -43,6 +43,7 @@ fn rows(b: usize, k: usize, step: u32) -> Rows {
         drop: (0..r as u32).map(|i| (i % 4 == 2) as u32).collect(),
         examples: (0..r as u32).collect(),
         targets: None,
+        known: None,
     }
 }
 
@@ -151,8 +152,14 @@ fn mdd_counts_masked_tokens() {
 fn masks_have_their_chance() {
     const N: usize = 40_000;
     for t in [1, 300, 900, 1000] {
-        let rows =
-            Rows { tokens: vec![], t: vec![t; N], drop: vec![], examples: (0..N as u32).collect(), targets: None };
+        let rows = Rows {
+            tokens: vec![],
+            t: vec![t; N],
+            drop: vec![],
+            examples: (0..N as u32).collect(),
+            targets: None,
+            known: None,
+        };
         let masks = mask_tokens(&rows, 3, T, 1, 7);
         let p = t as f64 / T as f64;
         let error = (p * (1.0 - p) / (3 * N) as f64).sqrt();

@@ -7,6 +7,7 @@ use tweedie::config::{SampleConfig, Sampler, Unmasking};
 use tweedie::data::{Sequences, Task};
 use tweedie::interrupt;
 use tweedie::metrics::{Diversity, diversity};
+use tweedie::model::Model;
 use tweedie::run::Loaded;
 use tweedie::texts;
 
@@ -34,9 +35,13 @@ pub struct TextArgs {
     /// Write captions (of the last row) and references as COCO JSON, or the samples of text, into this folder
     #[arg(long, value_name = "DIR")]
     out: Option<std::path::PathBuf>,
-    /// Masked twin: reveal tokens at random or the most confident first
+    /// Masked twin, and TDD trained with known tokens: settle tokens at random (TDD: none before the end) or the most
+    /// confident first
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     unmask: Vec<String>,
+    /// What TDD shows of tokens that are not settled: from pure noise (0) to guesses with the noise of the step (1)
+    #[arg(long, value_delimiter = ',', value_name = "SHARE,…")]
+    guesses: Vec<f32>,
     /// Captions: write this many for each image and score the best of them
     #[arg(long, value_name = "N")]
     candidates: Option<usize>,
@@ -75,11 +80,12 @@ fn check(args: &Args, loaded: &Loaded) -> Result<()> {
     const BOUND: &str = "text is measured by its bound, which needs no sampler; see --samples";
     let text = loaded.config.data.task == Task::Text;
     let quiet = text && args.text.samples == 0;
-    let tdd = loaded.trained.model.is_tdd();
+    let (tdd, knows) = (loaded.trained.model.is_tdd(), loaded.trained.model.knows());
     for (given, flag, why) in [
         (quiet && !args.steps.is_empty(), "--steps", BOUND),
         (quiet && !args.sampler.is_empty(), "--sampler", BOUND),
         (quiet && !args.text.unmask.is_empty(), "--unmask", BOUND),
+        (quiet && !args.text.guesses.is_empty(), "--guesses", BOUND),
         (quiet && args.seed.is_some(), "--seed", BOUND),
         (quiet && args.schedule.is_some(), "--schedule", BOUND),
         (quiet && args.text.examples > 0, "--examples", BOUND),
@@ -91,7 +97,8 @@ fn check(args: &Args, loaded: &Loaded) -> Result<()> {
         (args.votes.is_some(), "--votes", "captions are not voted on"),
         (args.start.is_some(), "--start", "sequences start from noise"),
         (args.per_class, "--per-class", "sequences have no classes"),
-        (tdd && !args.text.unmask.is_empty(), "--unmask", "this model masks nothing"),
+        (tdd && !knows && !args.text.unmask.is_empty(), "--unmask", "this model masks nothing (see train.known)"),
+        (!knows && !args.text.guesses.is_empty(), "--guesses", "it goes with TDD trained with train.known"),
         (!tdd && args.schedule.is_some(), "--schedule", "masking has no noise levels"),
     ] {
         if given {
@@ -134,6 +141,8 @@ struct Samples {
     sampler: Sampler,
     #[serde(skip_serializing_if = "Option::is_none")]
     unmask: Option<Unmasking>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guesses: Option<f32>,
     steps: usize,
     seed: u64,
     diversity: Diversity,
@@ -173,6 +182,7 @@ fn samples(args: &Args, loaded: &Loaded, sample: &SampleConfig, n: u32) -> Resul
     Ok(Samples {
         sampler: sample.sampler,
         unmask: (!loaded.trained.model.is_tdd()).then_some(sample.unmask),
+        guesses: guesses(&loaded.trained.model, sample),
         steps: sample.steps,
         seed: sample.seed,
         diversity,
@@ -185,7 +195,7 @@ fn samples_text(s: &Samples) -> String {
     let heads = ["steps", "texts", "distinct-1", "distinct-2", "distinct-3", "self-BLEU-4", "unique %"];
     let mut t = Table::new(&[vec![("sampler", Left)], heads.map(|h| (h, Right)).to_vec()].concat());
     let d = &s.diversity;
-    let mut cells = vec![sampler_name(s.sampler, s.unmask), s.steps.to_string(), d.captions.to_string()];
+    let mut cells = vec![sampler_name(s.sampler, s.unmask, s.guesses), s.steps.to_string(), d.captions.to_string()];
     cells.extend(d.distinct.iter().chain([&d.self_bleu4]).map(|v| format!("{v:.4}")));
     cells.push(format!("{:.1}", 100.0 * d.unique));
     t.row(cells);
@@ -238,7 +248,7 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
     }
     let or = |given: Vec<SampleConfig>, base: &SampleConfig| if given.is_empty() { vec![base.clone()] } else { given };
     let mut settings = vec![base];
-    for axis in 0..4 {
+    for axis in 0..5 {
         let mut next = Vec::new();
         for s in &settings {
             let changed: Vec<SampleConfig> = match axis {
@@ -248,6 +258,7 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
                 }
                 1 => args.guidance.iter().map(|&guidance| SampleConfig { guidance, ..s.clone() }).collect(),
                 2 => args.steps.iter().map(|&steps| SampleConfig { steps, ..s.clone() }).collect(),
+                3 => args.text.guesses.iter().map(|&guesses| SampleConfig { guesses, ..s.clone() }).collect(),
                 _ => {
                     let all = args
                         .text
@@ -264,14 +275,23 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
     if settings.iter().any(|s| s.steps == 0 || s.candidates == 0) {
         return Err(Failure::input("--steps and --candidates must be at least 1"));
     }
+    if settings.iter().any(|s| !(0.0..=1.0).contains(&s.guesses)) {
+        return Err(Failure::input("--guesses must lie in [0, 1]"));
+    }
     Ok(settings)
 }
 
-fn sampler_name(sampler: Sampler, unmask: Option<Unmasking>) -> String {
-    match unmask {
-        None => name(sampler),
-        Some(u) => format!("MDD {}, {}", name(u), name(sampler)),
+fn sampler_name(sampler: Sampler, unmask: Option<Unmasking>, guesses: Option<f32>) -> String {
+    match (unmask, guesses) {
+        (None, None) => name(sampler),
+        (None, Some(g)) => format!("confident, {}, guesses {g}", name(sampler)),
+        (Some(u), _) => format!("MDD {}, {}", name(u), name(sampler)),
     }
+}
+
+/// What is shown of tokens that are not settled, where a TDD model settles them one after another.
+fn guesses(model: &Model, s: &SampleConfig) -> Option<f32> {
+    (model.knows() && s.settles()).then_some(s.guesses)
 }
 
 /// A setting by the name it has in configurations.

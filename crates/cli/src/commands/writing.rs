@@ -31,9 +31,14 @@ pub struct WritingArgs {
     /// argmax, multinomial, softmax, ddim or ancestral
     #[arg(long, value_name = "NAME")]
     sampler: Option<String>,
-    /// Masked twin: reveal tokens at random or the most confident first
+    /// Masked twin, and TDD trained with known tokens: settle tokens at random (TDD: none before the end) or the most
+    /// confident first
     #[arg(long, value_name = "NAME")]
     unmask: Option<String>,
+    /// What TDD trained with known tokens shows of those not settled: from pure noise (0) to guesses with the noise of the step
+    /// (1)
+    #[arg(long, value_name = "SHARE")]
+    guesses: Option<f32>,
     /// Follow the noise levels of another schedule
     #[arg(long, value_name = "NAME")]
     schedule: Option<String>,
@@ -132,6 +137,7 @@ impl WritingArgs {
         if let Some(name) = &self.unmask {
             s.unmask = super::eval::parse("way to unmask", name, "random or confident")?;
         }
+        s.guesses = self.guesses.unwrap_or(s.guesses);
         s.candidates = self.candidates.unwrap_or(s.candidates);
         if let Some(name) = &self.rank {
             s.rank = super::eval::parse("way to rank", name, "bound or consensus")?;
@@ -141,6 +147,9 @@ impl WritingArgs {
         }
         if s.steps == 0 || s.candidates == 0 || self.draws == 0 {
             return Err(Failure::input("--steps, --candidates and --draws must be at least 1"));
+        }
+        if !(0.0..=1.0).contains(&s.guesses) {
+            return Err(Failure::input("--guesses must lie in [0, 1]"));
         }
         Ok(s)
     }

@@ -1,9 +1,9 @@
 //! Values that make no sense.
 
-use super::Config;
+use super::{Config, Method};
 use crate::data::Task;
 use crate::error::{Error, Result};
-use crate::model::Conditioning;
+use crate::model::{ConditionAttention, Conditioning, DenoiserKind};
 use crate::schedule::ScheduleKind;
 
 impl Config {
@@ -43,6 +43,7 @@ impl Config {
                 return wrong(format!("train.{name} = {v} must lie in [0, 1)"));
             }
         }
+        self.check_known()?;
         if !(t.lr > 0.0 && t.lr.is_finite()) {
             return wrong(format!("train.lr = {} must be positive", t.lr));
         }
@@ -60,6 +61,9 @@ impl Config {
             let must = "process.steps, sample.steps, sample.votes and sample.candidates must be at least 1";
             return wrong(must.into());
         }
+        if !(0.0..=1.0).contains(&s.guesses) {
+            return wrong(format!("sample.guesses = {} must lie in [0, 1]", s.guesses));
+        }
         if !(0.0..1.0).contains(&self.data.val_fraction) {
             return wrong(format!("data.val_fraction = {} must lie in [0, 1)", self.data.val_fraction));
         }
@@ -67,5 +71,30 @@ impl Config {
             self.sample.schedule.parse::<ScheduleKind>()?;
         }
         Ok(())
+    }
+
+    /// Tokens that are known have a time of their own, which not every network can tell its tokens.
+    fn check_known(&self) -> Result<()> {
+        let known = self.train.known;
+        let wrong = |why: &str| Err(Error::Input(format!("train.known = {known}: {why}")));
+        if !(0.0..=1.0).contains(&known) {
+            return wrong("it must lie in [0, 1]");
+        }
+        if known == 0.0 {
+            return Ok(());
+        }
+        let denoiser = &self.model.denoiser;
+        let conditional = self.model.condition == Conditioning::Image;
+        if self.model.method == Method::Mdd {
+            wrong("tokens that are not masked are always known to MDD; it goes with model.method = \"tdd\"")
+        } else if self.sizes().tokens < 2 {
+            wrong("one token leaves nothing to be told by others; it goes with captions and text")
+        } else if denoiser.kind != DenoiserKind::Transformer {
+            wrong("it goes with model.denoiser.kind = \"transformer\"")
+        } else if conditional && denoiser.condition_attention == ConditionAttention::Full {
+            wrong("condition tokens carry the time too; set model.denoiser.condition_attention = \"prefix\"")
+        } else {
+            Ok(())
+        }
     }
 }

@@ -42,13 +42,13 @@ pub enum NoiseKind {
     Exact,
 }
 
-/// Which masked tokens a sampler of the masked twin reveals.
+/// Which tokens of a sequence are settled first, by the masked twin and by TDD trained with `train.known`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unmasking {
-    /// Each with the same chance: the true reverse process.
+    /// Each masked one with the same chance: the true reverse process. TDD settles none before the last step.
     Random,
-    /// Those first that the network is surest of.
+    /// Those first that the network is surest of. For TDD with argmax or multinomial.
     Confident,
 }
 
@@ -102,8 +102,11 @@ pub struct SampleConfig {
     pub posterior_mean: PosteriorMean,
     /// How noise is drawn.
     pub noise: NoiseKind,
-    /// Which masked tokens are revealed first (MDD of sequences).
+    /// Which tokens are settled first (MDD of sequences, and TDD trained with `train.known`).
     pub unmask: Unmasking,
+    /// What TDD shows of tokens that are not settled yet: 0 is pure noise, 1 guesses with the noise of the step, and what lies
+    /// between is guesses that go this share of the steps.
+    pub guesses: f32,
     /// Predictions are the majority over this many independent draws.
     pub votes: usize,
     /// Texts written for each image, of which the best is kept.
@@ -112,6 +115,13 @@ pub struct SampleConfig {
     pub rank: Rank,
     /// Start of the sampling noise.
     pub seed: u64,
+}
+
+impl SampleConfig {
+    /// Whether a TDD model that was trained to settles its tokens one after another.
+    pub fn settles(&self) -> bool {
+        self.unmask == Unmasking::Confident && matches!(self.sampler, Sampler::Argmax | Sampler::Multinomial)
+    }
 }
 
 impl Default for SampleConfig {
@@ -126,6 +136,7 @@ impl Default for SampleConfig {
             posterior_mean: PosteriorMean::Soft,
             noise: NoiseKind::Auto,
             unmask: Unmasking::Random,
+            guesses: 0.0,
             votes: 1,
             candidates: 1,
             rank: Rank::Bound,

@@ -18,6 +18,18 @@ pub enum Input<'a> {
     Tokens(&'a Tensor),
 }
 
+impl Input<'_> {
+    /// B.
+    pub(super) fn examples(&self) -> usize {
+        let shape = match self {
+            Input::Noisy(y) => y.tokens.shape(),
+            Input::Projected(y) => y.shape(),
+            Input::Tokens(x) => x.shape(),
+        };
+        shape.first().copied().unwrap_or(0)
+    }
+}
+
 /// The condition of a batch, as far as it can be computed before the noisy tokens are known: once for all noisy copies of
 /// an image and for all steps of a sampler. Made by [`super::Model::context`] on an inference tape it can be kept and used
 /// with any other tape.

@@ -284,12 +284,16 @@ impl Denoiser {
     }
 
     /// Features \[B, N, width\] of the tokens, ready for the head. `time` \[B, d\] is of [`Denoiser::times`], or \[1, d\] where
-    /// all examples are at one time; `context` has a row for each example.
+    /// all examples are at one time, or \[B, N, d\] where tokens have their own; `context` has a row for each example.
     pub fn features(&self, p: &Pass, ids: &Ids, input: &Input, time: &Var, context: &Context) -> Result<Var> {
         let t = p.tape;
         let y = self.read(p, ids, input)?;
         if y.shape().get(1) != Some(&self.tokens) {
             return Err(Error::Input(format!("tokens {:?}, the model has {} per example", y.shape(), self.tokens)));
+        }
+        if time.shape().len() == 3 && !self.times_tokens() {
+            let what = "times of single tokens go with a transformer whose condition tokens carry no time";
+            return Err(Error::Input(format!("{what} (condition_attention = \"prefix\")")));
         }
         let x = match (&self.body, &context.0) {
             (Body::Transformer(blocks), Seen::Keys(keys)) => {
@@ -342,6 +346,12 @@ impl Denoiser {
             }
         };
         self.norm.forward(p, ids, &x)
+    }
+
+    /// Whether the noisy tokens alone are told the time, so that each can have its own.
+    fn times_tokens(&self) -> bool {
+        let apart = self.cond_tokens == 0 || self.config.condition_attention == ConditionAttention::Prefix;
+        matches!(self.body, Body::Transformer(_)) && apart
     }
 
     /// Whether the last block should compute the noisy tokens alone, which are all that is read of it. On a GPU
@@ -402,8 +412,11 @@ impl Denoiser {
     }
 }
 
-/// `x` \[B, N, d\] with the time of each example \[B, d\], or the one of all \[1, d\].
+/// `x` \[B, N, d\] with the time of each example \[B, d\], the one of all \[1, d\], or that of each token \[B, N, d\].
 fn add_time(t: &Tape, x: &Var, time: &Var) -> Result<Var> {
+    if time.shape().len() == 3 {
+        return Ok(elementwise::add(t, x, time)?);
+    }
     if time.shape()[0] == 1 && x.shape()[0] != 1 {
         let time = elementwise::reshape(t, time, &[time.value().width()])?;
         return Ok(elementwise::add_broadcast(t, x, &time)?);

@@ -128,6 +128,7 @@ pub struct Model {
     /// The weights.
     pub params: Params,
     dtype: DType,
+    knows: bool,
     /// Features of every timestep met so far, on the device: the last holds them all. Those before it stay, since a captured
     /// graph may read them.
     times: RefCell<Vec<Tensor>>,
@@ -138,7 +139,27 @@ impl Model {
     pub fn new(config: &ModelConfig, sizes: Sizes, device: &Device, dtype: DType, seed: u64) -> Result<Model> {
         let (plan, network) = plan(config, sizes)?;
         let (params, ids) = plan.build(device, dtype == DType::Bf16, seed)?;
-        Ok(Model { config: config.clone(), sizes, network, ids, params, dtype, times: RefCell::default() })
+        Ok(Model {
+            config: config.clone(),
+            sizes,
+            network,
+            ids,
+            params,
+            dtype,
+            knows: false,
+            times: RefCell::default(),
+        })
+    }
+
+    /// Say whether it is trained with tokens that are known (`train.known`).
+    #[must_use]
+    pub fn knowing(self, knows: bool) -> Model {
+        Model { knows, ..self }
+    }
+
+    /// Whether a sampler may show it tokens as known, at a time of their own.
+    pub fn knows(&self) -> bool {
+        self.knows
     }
 
     /// The settings it was built from.
@@ -220,10 +241,14 @@ impl Model {
         }
     }
 
-    /// Features \[B, N, width\] of tokens at times `t`, ready for the head. `context` has a row for each example
+    /// Features \[B, N, width\] of tokens at times `t`, one for each example or B·N for their tokens, ready for the head. `context` has a row for each example
     /// ([`Context::rows`]).
     pub fn features(&self, p: &Pass, input: &Input, t: &[u32], context: &Context) -> Result<Var> {
-        self.features_at(p, input, &self.times(p, t)?, context)
+        let (mut time, n) = (self.times(p, t)?, self.sizes.tokens);
+        if t.len() != input.examples() && t.len() == input.examples() * n {
+            time = elementwise::reshape(p.tape, &time, &[t.len() / n, n, time.value().width()])?;
+        }
+        self.features_at(p, input, &time, context)
     }
 
     /// Times as the denoiser's blocks see them, \[B, d\].
@@ -231,7 +256,8 @@ impl Model {
         self.denoiser()?.times(p, &self.ids, &self.time_features(p, t)?)
     }
 
-    /// As [`Model::features`], with times of [`Model::times`]: one for each example, or \[1, d\] for all.
+    /// As [`Model::features`], with times of [`Model::times`]: one for each example, \[1, d\] for all, or
+    /// \[B, N, d\] with one for each token (transformers whose condition carries no time).
     pub fn features_at(&self, p: &Pass, input: &Input, time: &Var, context: &Context) -> Result<Var> {
         self.denoiser()?.features(p, &self.ids, input, time, context)
     }

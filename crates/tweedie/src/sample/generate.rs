@@ -80,7 +80,8 @@ impl Traced {
 pub struct Generated {
     /// \[B·candidates·N\]; candidates of an example follow each other.
     pub tokens: Vec<u32>,
-    /// Log-probability of each token in the prediction it was chosen from; 0 for tokens given to the masked twin.
+    /// Log-probability of each token in the prediction it was chosen from; 0 for given tokens where tokens are settled one
+    /// after another (the masked twin, and TDD that knows).
     pub log_probs: Vec<f32>,
     /// Every step, if asked for.
     pub steps: Vec<Traced>,

@@ -25,6 +25,8 @@ pub struct Ending {
 pub(super) struct Limits {
     /// Tokens that stay, u32 \[B·N\].
     pub given: Option<Tensor>,
+    /// The same for models that know: which they are, u32 \[B, N\], and a token for each place, u32 \[B·N\].
+    pub known: Option<(Tensor, Tensor)>,
     /// Classes that may not be chosen, and for each row which of them.
     banned: Option<(Tensor, Tensor)>,
 }
@@ -85,11 +87,13 @@ impl Limits {
             }
             _ => None,
         };
-        let given = match kept.iter().any(|k| *k != FREE) {
-            true => Some(Tensor::from_u32(device, &[rows], kept)?),
-            false => None,
-        };
-        Ok(Limits { given, banned })
+        if kept.iter().all(|k| *k == FREE) {
+            return Ok(Limits { banned, ..Limits::default() });
+        }
+        let flags = kept.iter().map(|k| (*k != FREE) as u32).collect();
+        let tokens = kept.iter().map(|k| if *k == FREE { 0 } else { *k }).collect();
+        let known = (Tensor::from_u32(device, &[batch, n], flags)?, Tensor::from_u32(device, &[rows], tokens)?);
+        Ok(Limits { given: Some(Tensor::from_u32(device, &[rows], kept)?), known: Some(known), banned })
     }
 
     /// Where the masked twin starts: what is given, and `mask` elsewhere; u32 \[B, N\].
@@ -109,11 +113,13 @@ impl Limits {
     /// Memory for limits of the same kinds and sizes.
     pub fn place(&self) -> Result<Limits> {
         let place = |t: &Tensor| Ok::<_, Error>(Tensor::zeros(&t.device(), t.shape(), t.dtype())?);
-        let banned = match &self.banned {
-            Some((classes, rows)) => Some((place(classes)?, place(rows)?)),
-            None => None,
-        };
-        Ok(Limits { given: self.given.as_ref().map(place).transpose()?, banned })
+        let both =
+            |t: &Option<(Tensor, Tensor)>| t.as_ref().map(|(a, b)| Ok::<_, Error>((place(a)?, place(b)?))).transpose();
+        Ok(Limits {
+            given: self.given.as_ref().map(place).transpose()?,
+            known: both(&self.known)?,
+            banned: both(&self.banned)?,
+        })
     }
 
     /// Take the values of `from`, whose kinds and sizes are the same, at the same place on a GPU.
@@ -121,9 +127,11 @@ impl Limits {
         if let (Some(to), Some(from)) = (&self.given, &from.given) {
             to.overwrite(from)?;
         }
-        if let (Some(to), Some(from)) = (&self.banned, &from.banned) {
-            to.0.overwrite(&from.0)?;
-            to.1.overwrite(&from.1)?;
+        for (to, from) in [(&self.known, &from.known), (&self.banned, &from.banned)] {
+            if let (Some(to), Some(from)) = (to, from) {
+                to.0.overwrite(&from.0)?;
+                to.1.overwrite(&from.1)?;
+            }
         }
         Ok(())
     }

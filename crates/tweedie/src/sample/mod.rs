@@ -10,6 +10,9 @@
 //! | ddim | λ·(√ᾱ_s − √ᾱ_t·σ_s/σ_t), σ_s/σ_t, 0 with σ = √(1−ᾱ) | the prediction |
 //! | ancestral | [`posterior`] | the prediction, or one-hot (`sample.posterior_mean`) |
 //!
+//! Tokens that are known, where a model was trained to have such ([`At::known`]), are always at s = 1: those that are given,
+//! and with `sample.unmask = "confident"` those that are settled (`settle.rs`).
+//!
 //! n = W·ε is drawn in one of two ways ([`Projection`]). Noise is addressed by (seed, stream, example, step), so that what
 //! an example gets does not depend on its batch. [`run`] gives logits (classification), [`Generator`] gives tokens.
 
@@ -21,6 +24,7 @@ mod limits;
 mod masked;
 mod network;
 mod noise;
+mod settle;
 mod walk;
 
 pub use classify::{Classifier, Prediction, classify, run};
@@ -42,6 +46,22 @@ const STREAM: u32 = 0x5a3e;
 const DRAWS: u32 = 0xd4a3;
 const REVEALS: u32 = 0x4e71;
 
+/// When the tokens of a step are.
+#[derive(Clone, Copy)]
+pub struct At<'a> {
+    /// The time.
+    pub t: usize,
+    /// Which tokens are known and so at time 1 instead, u32 \[B, N\]: 1, and 0 for the others. Only for a denoiser that
+    /// [`Denoise::knows`].
+    pub known: Option<&'a Tensor>,
+}
+
+impl From<usize> for At<'_> {
+    fn from(t: usize) -> Self {
+        At { t, known: None }
+    }
+}
+
 /// A denoiser as the sampler sees it: noisy vectors at a time to logits. The Bayes oracle is one, a network another.
 pub trait Denoise {
     /// The layer W that noisy vectors go through, f32 \[d, V\]. Where it is the identity, u is y_t.
@@ -52,15 +72,20 @@ pub trait Denoise {
         Ok(())
     }
 
+    /// Whether tokens may be shown to it as known.
+    fn knows(&self) -> bool {
+        false
+    }
+
     /// Logits \[B, N, V\] already guided with weight `w`, where that is cheaper; `None`: guide the pairs of
     /// [`Denoise::logits`].
-    fn guided(&self, _u: &Tensor, _t: usize, _w: f32) -> Result<Option<Tensor>> {
+    fn guided(&self, _u: &Tensor, _at: At, _w: f32) -> Result<Option<Tensor>> {
         Ok(None)
     }
 
-    /// Logits \[B, N, V\] for `u` = W·y_t, f32 \[B, N, d\], at time `t`. `guided`: \[2·B, N, V\], each example with its condition
+    /// Logits \[B, N, V\] for `u` = W·y_t, f32 \[B, N, d\], at `at`. `guided`: \[2·B, N, V\], each example with its condition
     /// followed by itself without. Rows may be longer than V; nobody looks at what lies beyond.
-    fn logits(&self, u: &Tensor, t: usize, guided: bool) -> Result<Tensor>;
+    fn logits(&self, u: &Tensor, at: At, guided: bool) -> Result<Tensor>;
 }
 
 /// What one sampler step starts from: (t, s) with s the next, cleaner time.

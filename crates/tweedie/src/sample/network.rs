@@ -4,14 +4,15 @@ use std::cell::{OnceCell, RefCell};
 
 use tweedie_engine::ops::blend::guide;
 use tweedie_engine::ops::{linear, tokens};
-use tweedie_engine::{Device, Tape, Tensor, Var};
+use tweedie_engine::{DType, Device, Tape, Tensor, Var};
 
 use super::masked::Fill;
 use super::walk::scalars;
-use super::{Denoise, Projection};
+use super::{At, Denoise, Projection};
 use crate::config::NoiseKind;
 use crate::error::{Error, Result};
 use crate::model::{Context, Input, Model, Pass};
+use crate::schedule::FIRST;
 
 /// Name of the layer that noisy vectors go through.
 const TOKEN_IN: &str = "denoiser.token_in.weight";
@@ -103,11 +104,26 @@ impl<'a> Conditioned<'a> {
         known.ok_or_else(|| Error::Input(format!("time {t} is not known")))
     }
 
-    fn features(&self, tape: &Tape, input: &Input, rows: usize, t: usize, guided: bool) -> Result<Var> {
+    /// Times \[B, N, d\] of tokens: of those that are `known` (u32 \[B, N\]) the first, of the others `t`.
+    fn token_times(&self, tape: &Tape, t: usize, known: &Tensor) -> Result<Var> {
+        let two = [self.time(t)?, self.time(FIRST)?];
+        let d = two[0].value().width();
+        let two = [two[0].value().reshape(&[1, 1, d])?, two[1].value().reshape(&[1, 1, d])?];
+        let [open, first] = two.map(|x| tape.constant(x));
+        let table = tokens::concat(tape, &[&open, &first])?.value().reshape(&[2, d])?.cast(DType::F32)?;
+        Ok(tokens::embed(tape, &tape.constant(table), known, self.model.dtype())?)
+    }
+
+    fn features(&self, tape: &Tape, input: &Input, rows: usize, at: At, guided: bool) -> Result<Var> {
         let m = self.model;
         let p = Pass::inference(tape, &m.params, m.dtype());
         let context = if guided { self.pairs(tape, rows)? } else { &self.plain };
-        m.features_at(&p, input, &self.time(t)?, context)
+        let time = match at.known {
+            None => self.time(at.t)?,
+            Some(known) if guided => self.token_times(tape, at.t, &tokens::repeat_ids(known, 2)?)?,
+            Some(known) => self.token_times(tape, at.t, known)?,
+        };
+        m.features_at(&p, input, &time, context)
     }
 
     /// Logits, in rows that may be longer than the vocabulary.
@@ -116,14 +132,14 @@ impl<'a> Conditioned<'a> {
         Ok(linear::padded(features, &w, &b)?)
     }
 
-    fn forward(&self, tape: &Tape, input: &Input, rows: usize, t: usize, guided: bool) -> Result<Tensor> {
-        self.head(tape, self.features(tape, input, rows, t, guided)?.value())
+    fn forward(&self, tape: &Tape, input: &Input, rows: usize, at: At, guided: bool) -> Result<Tensor> {
+        self.head(tape, self.features(tape, input, rows, at, guided)?.value())
     }
 
     /// The head is linear, so features can be guided in place of logits: one product with the vocabulary instead of two.
-    fn forward_guided(&self, tape: &Tape, input: &Input, rows: usize, t: usize, w: f32) -> Result<Tensor> {
+    fn forward_guided(&self, tape: &Tape, input: &Input, rows: usize, at: At, w: f32) -> Result<Tensor> {
         let weight = scalars(&self.model.device(), [w as f64])?;
-        let features = self.features(tape, input, rows, t, true)?;
+        let features = self.features(tape, input, rows, at, true)?;
         self.head(tape, &guide(features.value(), &weight)?)
     }
 
@@ -142,16 +158,20 @@ impl Denoise for Conditioned<'_> {
         self.know(times)
     }
 
-    fn guided(&self, u: &Tensor, t: usize, w: f32) -> Result<Option<Tensor>> {
+    fn knows(&self) -> bool {
+        self.model.knows()
+    }
+
+    fn guided(&self, u: &Tensor, at: At, w: f32) -> Result<Option<Tensor>> {
         if !self.guides_features() {
             return Ok(None);
         }
         let (tape, rows) = (Tape::inference(), u.shape()[0]);
         let twice = tokens::repeat(&tape, &tape.constant(u.clone()), 2)?;
-        self.forward_guided(&tape, &Input::Projected(&twice), rows, t, w).map(Some)
+        self.forward_guided(&tape, &Input::Projected(&twice), rows, at, w).map(Some)
     }
 
-    fn logits(&self, u: &Tensor, t: usize, guided: bool) -> Result<Tensor> {
+    fn logits(&self, u: &Tensor, at: At, guided: bool) -> Result<Tensor> {
         let tape = Tape::inference();
         let rows = u.shape()[0];
         let mut u: Var = tape.constant(u.clone());
@@ -159,7 +179,7 @@ impl Denoise for Conditioned<'_> {
             // Both passes as one batch on the same noise.
             u = tokens::repeat(&tape, &u, 2)?;
         }
-        self.forward(&tape, &Input::Projected(&u), rows, t, guided)
+        self.forward(&tape, &Input::Projected(&u), rows, at, guided)
     }
 }
 
@@ -181,12 +201,12 @@ impl Fill for Conditioned<'_> {
             return Ok(None);
         }
         let twice = tokens::repeat_ids(ids, 2)?;
-        self.forward_guided(&Tape::inference(), &Input::Tokens(&twice), ids.shape()[0], t, w).map(Some)
+        self.forward_guided(&Tape::inference(), &Input::Tokens(&twice), ids.shape()[0], t.into(), w).map(Some)
     }
 
     fn logits(&self, ids: &Tensor, t: usize, guided: bool) -> Result<Tensor> {
         let rows = ids.shape()[0];
         let ids = if guided { tokens::repeat_ids(ids, 2)? } else { ids.clone() };
-        self.forward(&Tape::inference(), &Input::Tokens(&ids), rows, t, guided)
+        self.forward(&Tape::inference(), &Input::Tokens(&ids), rows, t.into(), guided)
     }
 }

@@ -3,14 +3,16 @@
 use tweedie_engine::ops::blend::{First, blend};
 use tweedie_engine::ops::choose::{Choose, Chosen, How, choose};
 use tweedie_engine::ops::linear::linear;
-use tweedie_engine::{Device, Tape, Tensor};
+use tweedie_engine::ops::tokens::embed;
+use tweedie_engine::{DType, Device, Tape, Tensor};
 
 use super::addresses::Addresses;
 use super::limits::Limits;
-use super::{Denoise, Projection, guidance_at, posterior, predict, steps};
+use super::settle::{Settled, open_steps};
+use super::{At, Denoise, Projection, guidance_at, posterior, predict, steps};
 use crate::config::{PosteriorMean, SampleConfig, Sampler, Start};
 use crate::error::{Error, Result};
-use crate::schedule::Schedule;
+use crate::schedule::{FIRST, Schedule};
 
 /// What is to be sampled.
 pub(super) struct Task<'a> {
@@ -76,6 +78,14 @@ fn coefficients(schedule: &Schedule, sampler: Sampler, (t, s): (usize, usize), l
     }
 }
 
+/// Coefficients \[B·N, 3\] of tokens that are open or `known` (u32 \[B, N\]).
+fn by_row(open: [f64; 3], of_known: [f64; 3], known: &Tensor) -> Result<Tensor> {
+    let table = open.into_iter().chain(of_known).map(|x| x as f32).collect();
+    let (tape, table) = (Tape::inference(), Tensor::from_f32(&known.device(), &[2, 3], table)?);
+    let by = embed(&tape, &tape.constant(table), known, DType::F32)?;
+    Ok(by.value().reshape(&[known.len(), 3])?)
+}
+
 /// Sample; `each` sees every step and may stop with an error.
 pub(super) fn walk(
     denoiser: &dyn Denoise,
@@ -92,16 +102,35 @@ pub(super) fn walk(
     if b == 0 || n == 0 {
         return Err(Error::Input("there is nothing to sample".into()));
     }
-    let steps = steps(schedule, config, vocab)?;
-    denoiser.expect(&steps.iter().map(|s| s.0).collect::<Vec<_>>())?;
+    let given = task.limits.known.as_ref().filter(|_| denoiser.knows());
+    let mut known = given.map(|g| g.0.clone());
+    let (steps, mut settled) = match denoiser.knows() && config.settles() {
+        true => {
+            // Every step settles a token of each text, so more steps than tokens would find nothing to do.
+            let config = SampleConfig { steps: config.steps.min(n), ..config.clone() };
+            let steps = open_steps(&steps(schedule, &config, vocab)?, config.guesses);
+            (steps, Some(Settled::new(&device, (b, n), task.limits)?))
+        }
+        false => (steps(schedule, config, vocab)?, None),
+    };
+    let first = (settled.is_some() || given.is_some()).then_some(FIRST);
+    denoiser.expect(&steps.iter().map(|s| s.0).chain(first).collect::<Vec<_>>())?;
     let soft = is_soft(config);
     let mut u = match config.start {
         Start::Noise => projection.draw(noise, examples, n)?,
-        Start::Zeros => Tensor::zeros(&device, &[b, n, d], tweedie_engine::DType::F32)?,
+        Start::Zeros => Tensor::zeros(&device, &[b, n, d], DType::F32)?,
     };
+    let of_known = [task.lambda * schedule.signal(FIRST), 0.0, schedule.spread(FIRST)];
+    if let Some((flags, tokens)) = given {
+        let open = if config.start == Start::Noise { 1.0 } else { 0.0 };
+        let by = by_row([0.0, 0.0, open], of_known, flags)?;
+        let noise = if config.start == Start::Noise { u } else { projection.draw(noise, examples, n)? };
+        u = blend(&by, First::Columns { matrix: weight, ids: tokens }, None, Some(&noise))?.reshape(&[b, n, d])?;
+    }
     for (i, &(t, s)) in steps.iter().enumerate() {
         let w = guidance_at(config, i, steps.len());
-        let (logits, guidance) = predict(w, || denoiser.guided(&u, t, w), |pairs| denoiser.logits(&u, t, pairs))?;
+        let at = At { t, known: known.as_ref() };
+        let (logits, guidance) = predict(w, || denoiser.guided(&u, at, w), |pairs| denoiser.logits(&u, at, pairs))?;
         let last = s == 0;
         if last && !task.choose_last {
             return each(&Seen { t, logits: &logits, guidance, chosen: None });
@@ -117,24 +146,34 @@ pub(super) fn walk(
                 false => How::Argmax,
             },
             banned: task.limits.banned(),
-            given: task.limits.given.as_ref(),
-            numbers: last || task.trace.is_some(),
+            given: settled.as_ref().map(Settled::tokens).or(task.limits.given.as_ref()),
+            numbers: last || settled.is_some() || task.trace.is_some(),
             probabilities: soft && !last,
             top: task.trace.unwrap_or(0),
         };
-        let chosen = choose(&logits, &how)?;
+        let mut chosen = choose(&logits, &how)?;
+        if let Some(settled) = &mut settled {
+            settled.settle(&chosen, i, steps.len())?;
+            known = Some(settled.flags().clone());
+            if let Some(numbers) = chosen.numbers.as_mut().filter(|_| last) {
+                numbers.log_prob = settled.log_prob()?;
+            }
+        }
         each(&Seen { t, logits: &logits, guidance, chosen: Some(&chosen) })?;
         if last {
             return Ok(());
         }
         drop(logits);
         let by = coefficients(schedule, config.sampler, (t, s), task.lambda);
-        let fresh = match by[2] != 0.0 {
+        let fresh = match by[2] != 0.0 || known.is_some() {
             true => Some(projection.draw(&noise.later(i as u32 + 1), examples, n)?),
             false => None,
         };
         let before = (by[1] != 0.0).then_some(&u);
-        let by = scalars(&device, by)?;
+        let by = match &known {
+            Some(known) => by_row(by, of_known, known)?,
+            None => scalars(&device, by)?,
+        };
         let clean = match &chosen.probabilities {
             Some(p) => Some(project(p, weight)?),
             None => None,
@@ -154,3 +193,6 @@ fn project(p: &Tensor, weight: &Tensor) -> Result<Tensor> {
     let tape = Tape::inference();
     Ok(linear(&tape, &tape.constant(p.clone()), &tape.constant(weight.clone()), None, None, None)?.value().clone())
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use crate::augment::Mix;
 use crate::config::MixedTarget;
 use crate::data::Batch;
 use crate::error::Result;
-use crate::loss::{ClassTargets, Rows, posterior_of_two};
+use crate::loss::{ClassTargets, Rows, known_tokens, posterior_of_two};
 
 impl Trainer {
     /// K noisy copies per image: their timesteps, labels and dropped conditions, a pure function of seed and step.
@@ -19,7 +19,7 @@ impl Trainer {
         let words =
             |row: u32| rng::philox([row, self.step as u32, 0, stream::ROWS], [seed as u32, (seed >> 32) as u32]);
         let offset = rng::uniform_of(words(u32::MAX)[0]) as f64;
-        let mut r = Rows { tokens: vec![], t: vec![], drop: vec![], examples: vec![], targets: None };
+        let mut r = Rows { tokens: vec![], t: vec![], drop: vec![], examples: vec![], targets: None, known: None };
         for i in 0..b {
             for j in 0..k {
                 let row = (i * k + j) as u32;
@@ -39,6 +39,10 @@ impl Trainer {
                 let partner = batch.mix.as_ref().map_or(i, |m| m.partner[i] as usize);
                 r.tokens.push(batch.labels[if own { i } else { partner }]);
             }
+        }
+        let share = self.config.train.known;
+        if share > 0.0 && n > 0 {
+            r.known = Some(known_tokens(&r, n, share, seed, self.step as u32));
         }
         if let (Some(mix), MixedTarget::Posterior) = (&batch.mix, self.config.loss.mixed) {
             r.targets = Some(self.posterior_targets(&r, &batch.labels, mix)?);

@@ -18,7 +18,7 @@ use tweedie::texts::{self, Captions};
 use super::super::clip_scores::{ClipRows, Judge};
 use super::super::eval::Args;
 use super::super::train::note;
-use super::{bound_text, name, sampler_name, settings, stopped};
+use super::{bound_text, guesses, name, sampler_name, settings, stopped};
 use crate::failure::Result;
 use crate::report::{self, Align, Table};
 
@@ -33,6 +33,8 @@ struct Row {
     sampler: Sampler,
     #[serde(skip_serializing_if = "Option::is_none")]
     unmask: Option<Unmasking>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guesses: Option<f32>,
     steps: usize,
     guidance: f32,
     candidates: usize,
@@ -54,7 +56,7 @@ impl Row {
     /// Its settings in one line.
     fn name(&self) -> String {
         let best = self.rank.map_or(String::new(), |_| format!(", best of {}", self.best_of()));
-        let sampler = sampler_name(self.sampler, self.unmask);
+        let sampler = sampler_name(self.sampler, self.unmask, self.guesses);
         format!("{sampler}, {} steps, guidance {}{best}", self.steps, self.guidance)
     }
 }
@@ -75,6 +77,7 @@ pub fn run(args: &Args, loaded: &Loaded, source: &Sequences) -> Result<()> {
         rows.push(Row {
             sampler: s.sampler,
             unmask: (!tdd).then_some(s.unmask),
+            guesses: guesses(&loaded.trained.model, s),
             steps: s.steps,
             guidance: s.guidance,
             candidates: s.candidates,
@@ -168,7 +171,7 @@ fn table(rows: &[Row]) -> String {
     for r in rows {
         let s = &r.scores;
         t.row(vec![
-            sampler_name(r.sampler, r.unmask),
+            sampler_name(r.sampler, r.unmask, r.guesses),
             r.steps.to_string(),
             r.guidance.to_string(),
             r.best_of(),

@@ -7,7 +7,7 @@ use tweedie::augment::Transform;
 use tweedie::config::{Config, SampleConfig};
 use tweedie::data::{Loader, LoaderConfig, Source};
 use tweedie::metrics::Classification;
-use tweedie::sample::{self, Conditioned, Denoise};
+use tweedie::sample::{self, At, Conditioned, Denoise};
 use tweedie::schedule::Schedule;
 use tweedie::train::Trained;
 use tweedie::{Error, Result};
@@ -37,15 +37,15 @@ impl<D: Denoise> Denoise for Implied<'_, D> {
         Ok(&self.identity)
     }
 
-    fn logits(&self, y: &Tensor, t: usize, guided: bool) -> Result<Tensor> {
+    fn logits(&self, y: &Tensor, at: At, guided: bool) -> Result<Tensor> {
         if guided {
             return Err(Error::Input("predicted noise is read without guidance".into()));
         }
         let tape = Tape::inference();
         let layer = tape.constant(self.inner.weight()?.clone());
         let u = linear(&tape, &tape.constant(y.clone()), &layer, None, None, None)?;
-        let eps = self.inner.logits(u.value(), t, false)?.to_vec()?;
-        let spread = self.schedule.spread(t) as f32;
+        let eps = self.inner.logits(u.value(), at, false)?.to_vec()?;
+        let spread = self.schedule.spread(at.t) as f32;
         let clean = y.to_vec()?.iter().zip(&eps).map(|(y, e)| y - spread * e).collect();
         Ok(Tensor::from_f32(&y.device(), y.shape(), clean)?)
     }
@@ -93,8 +93,8 @@ mod tests {
             Ok(&self.weight)
         }
 
-        fn logits(&self, u: &Tensor, t: usize, _: bool) -> Result<Tensor> {
-            let (signal, spread) = (self.schedule.signal(t) as f32, self.schedule.spread(t) as f32);
+        fn logits(&self, u: &Tensor, at: At, _: bool) -> Result<Tensor> {
+            let (signal, spread) = (self.schedule.signal(at.t) as f32, self.schedule.spread(at.t) as f32);
             let u = u.to_vec()?;
             let noise = u.iter().enumerate().map(|(i, u)| {
                 let clean = if i % CLASSES == TRUTH { signal } else { 0.0 };

@@ -61,6 +61,7 @@ fn subjects() -> Result<Vec<Subject>> {
     let by = |sampler| SampleConfig { sampler, ..sample.clone() };
     let drawn = SampleConfig { votes: 2, noise: NoiseKind::Exact, ..by(Sampler::Multinomial) };
     let random = SampleConfig { unmask: Unmasking::Random, ..by(Sampler::Ancestral) };
+    let settled = |s| SampleConfig { unmask: Unmasking::Confident, guesses: 0.5, ..by(s) };
     let one = |label, model, sample| Subject { label, model, vocab: VOCAB, tokens: 1, sample };
     let many = |label, model, sample| Subject { label, model, vocab: VOCAB, tokens: 16, sample };
     let wide = |label, model, sample| Subject { label, model, vocab: LARGE, tokens: 16, sample };
@@ -74,6 +75,8 @@ fn subjects() -> Result<Vec<Subject>> {
         many("caption argmax full", attention(ConditionAttention::Full), sample.clone()),
         many("caption multinomial prefix", attention(ConditionAttention::Prefix), by(Sampler::Multinomial)),
         many("caption ddim prefix", attention(ConditionAttention::Prefix), by(Sampler::Ddim)),
+        many("caption settled", attention(ConditionAttention::Prefix), settled(Sampler::Argmax)),
+        many("caption settled multinomial", attention(ConditionAttention::Prefix), settled(Sampler::Multinomial)),
         many("caption twin", twin(&attention(ConditionAttention::Full)), random.clone()),
         wide("caption argmax, many words", shapes.clone(), sample.clone()),
         wide("caption ddim, many words", shapes.clone(), by(Sampler::Ddim)),
@@ -83,7 +86,8 @@ fn subjects() -> Result<Vec<Subject>> {
 
 impl Subject {
     fn model(&self, device: &Device, dtype: DType) -> Result<Model> {
-        Ok(Model::new(&self.model, Sizes { vocab: self.vocab, tokens: self.tokens }, device, dtype, 3)?)
+        let model = Model::new(&self.model, Sizes { vocab: self.vocab, tokens: self.tokens }, device, dtype, 3)?;
+        Ok(model.knowing(self.model.method == Method::Tdd && self.sample.settles()))
     }
 
     fn images(&self, device: &Device, batch: usize, round: u32) -> Result<Tensor> {
@@ -175,13 +179,13 @@ fn check_guided(device: &Device, (dtype, check): (DType, Check), findings: &mut 
     let values = |l: Tensor| -> Result<Vec<f32>> {
         Ok(l.to_vec()?.chunks(l.width()).flat_map(|row| &row[..LARGE]).copied().collect())
     };
-    let pairs = values(Denoise::logits(&network, &u, 300, true)?)?;
+    let pairs = values(Denoise::logits(&network, &u, 300.into(), true)?)?;
     let guide = |pair: &[f32]| -> Vec<f32> {
         let (c, u) = pair.split_at(s.tokens * LARGE);
         c.iter().zip(u).map(|(c, u)| u + WEIGHT * (c - u)).collect()
     };
     let want: Vec<f32> = pairs.chunks_exact(2 * s.tokens * LARGE).flat_map(guide).collect();
-    match Denoise::guided(&network, &u, 300, WEIGHT)? {
+    match Denoise::guided(&network, &u, 300.into(), WEIGHT)? {
         Some(got) => {
             let found = Found::Error(error(&want, &values(got)?, rms(&want)));
             findings.note(SAMPLING, &format!("{} {dtype}", s.label), "logits", check, found);

@@ -1,10 +1,12 @@
-// out (rows, d) = by[0]·first + by[1]·second + by[2]·third. The first is x (rows, d), or where that is null column ids[row] of
+// out (rows, d) = by[0]·first + by[1]·second + by[2]·third; a row's by is `step` (3, or 0 for one and the same) behind that of the
+// row before. The first is x (rows, d), or where that is null column ids[row] of
 // matrix (d, v); the others may be null. One thread an element: columns lie far apart in memory, but there are few of them.
 template <typename T>
-__device__ void blend(float* out, const float* by, const T* x, const float* matrix, const u32* ids, int v,
+__device__ void blend(float* out, const float* by, int step, const T* x, const float* matrix, const u32* ids, int v,
                       const float* second, const float* third, i64 n, int d) {
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
+    by += i / d * step;
     float f;
     if (x) {
         f = to_f32(x[i]);
@@ -40,13 +42,13 @@ template <typename T> __device__ void guide(T* out, const T* pairs, const float*
     }
 }
 
-#define BLEND(T, S)                                                                                                  \
-    extern "C" __global__ void blend_##S(float* out, const float* by, const T* x, const float* matrix, const u32* ids, \
-                                         int v, const float* second, const float* third, i64 n, int d) {             \
-        blend<T>(out, by, x, matrix, ids, v, second, third, n, d);                                                   \
-    }                                                                                                                \
-    extern "C" __global__ void guide_##S(T* out, const T* pairs, const float* weight, i64 n, i64 each) {             \
-        guide<T>(out, pairs, weight, n, each);                                                                       \
+#define BLEND(T, S)                                                                                                       \
+    extern "C" __global__ void blend_##S(float* out, const float* by, int step, const T* x, const float* matrix,          \
+                                         const u32* ids, int v, const float* second, const float* third, i64 n, int d) {  \
+        blend<T>(out, by, step, x, matrix, ids, v, second, third, n, d);                                                  \
+    }                                                                                                                     \
+    extern "C" __global__ void guide_##S(T* out, const T* pairs, const float* weight, i64 n, i64 each) {                  \
+        guide<T>(out, pairs, weight, n, each);                                                                            \
     }
 BLEND(float, f32)
 BLEND(bf16, bf16)

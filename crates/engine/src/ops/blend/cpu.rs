@@ -13,7 +13,7 @@ pub(super) fn blend(
     third: Option<&Tensor>,
     like: &Tensor,
 ) -> Result<Tensor> {
-    let (a, b, c) = (by.f32s()[0], by.f32s()[1], by.f32s()[2]);
+    let (by, each) = (by.f32s(), by.shape().len() == 2);
     let d = like.width();
     if let First::Columns { matrix, ids } = first {
         let v = matrix.shape()[1];
@@ -25,6 +25,8 @@ pub(super) fn blend(
     par::rows(&mut out, d, 4 * d, |start, out| {
         for (r, out) in out.chunks_exact_mut(d).enumerate() {
             let row = start + r;
+            let by = &by[if each { 3 * row } else { 0 }..];
+            let (a, b, c) = (by[0], by[1], by[2]);
             match first {
                 First::Columns { matrix, ids } => {
                     let (m, v, id) = (matrix.f32s(), matrix.shape()[1], ids.u32s()[row] as usize);

@@ -19,7 +19,8 @@ pub(super) fn blend(
         First::Values(x) => (Some(x), None, None, 0),
     };
     let name = by_type!(values.map_or(DType::F32, Tensor::dtype), "blend");
-    let args = args![&out, by, values, matrix, ids, v, second, third, like.len() as i64, like.width()];
+    let step: usize = if by.shape().len() == 2 { 3 } else { 0 };
+    let args = args![&out, by, step, values, matrix, ids, v, second, third, like.len() as i64, like.width()];
     c.launch(&SOURCE, 0, name, (like.len().div_ceil(256), 1, 1), 256, 0, args)?;
     Ok(out)
 }

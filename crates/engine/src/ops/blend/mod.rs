@@ -28,7 +28,8 @@ pub enum First<'a> {
 }
 
 /// a·first + b·second + c·third in f32 with the shape of `second` or `third`, of which at least one is there. `by` holds a, b
-/// and c, f32 \[3\]: on the device, so that a captured graph can be replayed with others.
+/// and c, f32 \[3\] for all rows or \[rows, 3\] with those of each: on the device, so that a captured graph can be replayed with
+/// others.
 pub fn blend(by: &Tensor, first: First, second: Option<&Tensor>, third: Option<&Tensor>) -> Result<Tensor> {
     let Some(like) = second.or(third) else {
         return Err(Error::op("blend", "there is neither a second nor a third term"));
@@ -43,7 +44,12 @@ pub fn blend(by: &Tensor, first: First, second: Option<&Tensor>, third: Option<&
             like.device()
         );
     }
-    ensure!(by.shape() == [3], "blend", "there must be three coefficients, not {:?}", by.shape());
+    ensure!(
+        by.shape() == [3] || by.shape() == [rows, 3],
+        "blend",
+        "there must be three coefficients, for all or for each of {rows} rows, not {:?}",
+        by.shape()
+    );
     ensure!(
         third.is_none_or(|t| t.len() == like.len()),
         "blend",
@@ -125,11 +131,17 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
     };
     let mut out = guide_cases(size);
     for &[rows, d, v] in shapes {
-        for (columns, second, third) in
-            [(true, true, true), (true, false, true), (false, true, true), (false, true, false)]
-        {
+        for (columns, second, third, each) in [
+            (true, true, true, false),
+            (true, false, true, false),
+            (false, true, true, false),
+            (false, true, false, false),
+            (true, false, true, true),
+            (false, true, true, true),
+        ] {
             let kind = if columns { "columns" } else { "values" };
-            let label = format!("[{rows}, {d}] {kind} of {v}, second {second}, third {third}");
+            let by: &[usize] = if each { &[rows, 3] } else { &[3] };
+            let label = format!("[{rows}, {d}] {kind} of {v}, second {second}, third {third}, by {by:?}");
             let case = Case::new("blend", label, move |t, vars| {
                 let [by, x, matrix, ids, y, z] = [0, 1, 2, 3, 4, 5].map(|i: usize| vars[i].value());
                 let first = match columns {
@@ -139,7 +151,7 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
                 Ok(t.constant(blend(by, first, second.then_some(y), third.then_some(z))?))
             });
             out.push(
-                case.normal("by", Role::Data, &[3], 1.0)
+                case.normal("by", Role::Data, by, 1.0)
                     .normal("x", Role::Type, &[rows, d], 1.0)
                     .normal("matrix", Role::Data, &[d, v], 1.0)
                     .ids("ids", &[rows], v as u32)

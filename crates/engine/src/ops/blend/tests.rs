@@ -17,6 +17,21 @@ fn columns_are_products_with_one_hot_vectors() {
 }
 
 #[test]
+fn each_row_may_have_coefficients_of_its_own() {
+    let (rows, d) = (5, 3);
+    let by = random(3, &[rows, 3], 1.0);
+    let (x, z) = (random(1, &[rows, d], 1.0), random(2, &[rows, d], 1.0));
+    let got = blend(&by, First::Values(&x), None, Some(&z)).unwrap().to_vec().unwrap();
+    let [by, x, z] = [by, x, z].map(|t| t.to_vec().unwrap());
+    for (i, got) in got.into_iter().enumerate() {
+        let want = by[i / d * 3] * x[i] + by[i / d * 3 + 2] * z[i];
+        assert!((got - want).abs() < 1e-6, "{got} {want}");
+    }
+    let z = random(2, &[rows, d], 1.0);
+    assert!(blend(&random(3, &[rows - 1, 3], 1.0), First::Values(&z), None, Some(&z)).is_err());
+}
+
+#[test]
 fn absent_terms_are_zero_and_wrong_ones_errors() {
     let by = Tensor::from_f32(&Device::Cpu, &[3], vec![2.0, 7.0, 3.0]).unwrap();
     let (x, z) = (random(1, &[4, 3], 1.0), random(2, &[4, 3], 1.0));

@@ -15,7 +15,7 @@ pub(super) fn vectors(from: &NoisyTokens, b: usize, n: usize) -> Tensor {
     let v = from.vocab;
     let mut y = Buf::scratch(b * n * v);
     let (tokens, signal, spread) = (from.tokens.u32s(), from.signal.f32s(), from.spread.f32s());
-    let fours = v.div_ceil(4);
+    let (fours, sharing) = (v.div_ceil(4), from.sharing());
     let draw = match &from.eps {
         Eps::Drawn { noise, examples } => Ok((noise.words(), examples.u32s())),
         Eps::Given(e) => Err(e.f32s()),
@@ -23,7 +23,7 @@ pub(super) fn vectors(from: &NoisyTokens, b: usize, n: usize) -> Tensor {
     par::rows(&mut y, v.max(1), v * 30, |first, y| {
         for (i, y) in y.chunks_exact_mut(v).enumerate() {
             let row = first + i;
-            let (example, token, scale) = (row / n, row % n, spread[row / n]);
+            let (example, token, scale) = (row / n, row % n, spread[row / sharing]);
             match &draw {
                 Ok((words, ids)) => simd(
                     #[inline(always)]
@@ -43,7 +43,7 @@ pub(super) fn vectors(from: &NoisyTokens, b: usize, n: usize) -> Tensor {
                 ),
                 Err(e) => y.iter_mut().zip(&e[row * v..]).for_each(|(y, e)| *y = scale * e),
             }
-            y[tokens[row] as usize] += signal[example];
+            y[tokens[row] as usize] += signal[row / sharing];
         }
     });
     Tensor::from_buf(y, &[b, n, v])

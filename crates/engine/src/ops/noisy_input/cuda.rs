@@ -27,7 +27,8 @@ pub(super) fn fill(c: &Cuda, from: &NoisyTokens, first: usize, rows: usize, y: &
         Eps::Drawn { noise, examples } => (noise.key().ptr(), noise.offset(), examples.ptr(), 0),
         Eps::Given(e) => (0, 0, 0, e.ptr()),
     };
-    let args = args![y, &from.tokens, &from.signal, &from.spread, given, key, step, ids, first, n, v, y.width()];
+    let (levels, sharing) = ((&from.signal, &from.spread), from.sharing());
+    let args = args![y, &from.tokens, levels.0, levels.1, sharing, given, key, step, ids, first, n, v, y.width()];
     c.launch(&SOURCE, 0, name, (rows, fours.div_ceil(block), 1), block, 0, args)
 }
 

@@ -31,9 +31,9 @@ pub enum Eps {
 pub struct NoisyTokens {
     /// Token ids, u32 \[B, N\].
     pub tokens: Tensor,
-    /// Factor of the one-hot vector, f32 \[B\] (√ᾱ_t, times λ for λ-hot labels).
+    /// Factor of the one-hot vector (√ᾱ_t, times λ for λ-hot labels): f32 \[B\], or \[B, N\] with one for each token.
     pub signal: Tensor,
-    /// Factor of the noise, f32 \[B\] (√(1−ᾱ_t)).
+    /// Factor of the noise (√(1−ᾱ_t)), of the same shape.
     pub spread: Tensor,
     /// The noise.
     pub eps: Eps,
@@ -52,9 +52,9 @@ impl NoisyTokens {
         let v = self.vocab;
         ensure!(self.tokens.dtype() == DType::U32, "noisy_input", "tokens must be u32");
         ensure!(
-            self.signal.shape() == [b] && self.spread.shape() == [b],
+            (self.signal.shape() == [b] || self.signal.shape() == [b, n]) && self.spread.shape() == self.signal.shape(),
             "noisy_input",
-            "signal {:?} and spread {:?} must be [{b}]",
+            "signal {:?} and spread {:?} must both be [{b}] or [{b}, {n}]",
             self.signal.shape(),
             self.spread.shape()
         );
@@ -80,6 +80,11 @@ impl NoisyTokens {
             ));
         }
         Ok((b, n))
+    }
+
+    /// Tokens that share a factor: those of an example, or each has its own.
+    fn sharing(&self) -> usize {
+        if self.signal.shape().len() == 2 { 1 } else { self.tokens.shape()[1] }
     }
 
     /// The vectors y_t themselves, \[B, N, V\] in `dtype`.
@@ -146,8 +151,10 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
     };
     let mut out = Vec::new();
     for &[b, n, v, d] in dims {
-        for given in [false, true] {
-            let label = format!("[{b}, {n}] of {v} → {d}{}", if given { ", given noise" } else { "" });
+        for (given, each) in [(false, false), (true, false), (false, true)] {
+            let noise = if given { ", given noise" } else { "" };
+            let label = format!("[{b}, {n}] of {v} → {d}{noise}{}", if each { ", a level for each token" } else { "" });
+            let levels: &[usize] = if each { &[b, n] } else { &[b] };
             let case = Case::new("noisy_input", label, move |t, vars| {
                 let device = vars[0].value().device();
                 let ids = Tensor::from_u32(&device, &[b], (0..b as u32).map(|i| i + 5).collect())?;
@@ -169,8 +176,8 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             .normal("w", Role::Weight, &[d, v], 1.0 / (v as f32).sqrt())
             .normal("b", Role::Weight, &[d], 1.0)
             .ids("tokens", &[b, n], v as u32)
-            .normal("signal", Role::Data, &[b], 1.0)
-            .normal("spread", Role::Data, &[b], 1.0);
+            .normal("signal", Role::Data, levels, 1.0)
+            .normal("spread", Role::Data, levels, 1.0);
             let case = if given { case.normal("eps", Role::Data, &[b, n, v], 1.0) } else { case };
             out.push(case.compute_type("like"));
         }
@@ -208,6 +215,22 @@ mod tests {
                 assert!((y[i * 4 + j] - (0.5 * w[j * 5 + t as usize] + b[j])).abs() < 1e-6);
             }
         }
+    }
+
+    /// Each token has its own factors, and the noise that it would have with shared ones.
+    #[test]
+    fn a_level_for_each_token() {
+        let f = |v: Vec<f32>| Tensor::from_f32(&Device::Cpu, &[2, 3], v).unwrap();
+        let (signal, spread) = (vec![0.1, 0.2, 0.3, 0.4, 0.5, 0.6], vec![1.0, 0.0, 2.0, 0.5, 3.0, 0.25]);
+        let shared = |signal, spread| tokens(drawn(vec![3, 9]), signal, spread);
+        let own = NoisyTokens { signal: f(signal.clone()), spread: f(spread.clone()), ..shared(0.0, 0.0) };
+        let got = own.vectors(DType::F32).unwrap().to_vec().unwrap();
+        for i in 0..6 {
+            let want = shared(signal[i], spread[i]).vectors(DType::F32).unwrap().to_vec().unwrap();
+            assert_eq!(got[i * 5..][..5], want[i * 5..][..5], "token {i}");
+        }
+        let wrong = NoisyTokens { signal: f(signal), ..shared(0.0, 1.0) };
+        assert!(wrong.vectors(DType::F32).unwrap_err().to_string().contains("[2, 3]"));
     }
 
     /// Mean and variance of y_t over many draws: signal at the token, spread² everywhere, within five standard errors.

@@ -1,15 +1,17 @@
 // y_t = signal·onehot(token) + spread·ε, four classes a thread, one row a block column: no division by the vocabulary. Noise as in src/rng.rs: token n of an example takes
 // words n·⌈V/4⌉ + v/4 of that example's stream.
 
-// y (rows, stride ≥ V) holds rows first.. of all (B·N, V); tokens (B·N); signal, spread, examples (B); eps (B·N, V) or null.
+// y (rows, stride ≥ V) holds rows first.. of all (B·N, V); tokens (B·N); examples (B); eps (B·N, V) or null; signal,
+// spread (B·N / sharing), each for `sharing` rows.
 template <typename T>
-__device__ void noisy_rows(T* y, const u32* tokens, const float* signal, const float* spread, const float* eps,
-                           const u32* key, u32 step, const u32* examples, int first, int n, int v, int stride) {
+__device__ void noisy_rows(T* y, const u32* tokens, const float* signal, const float* spread, int sharing,
+                           const float* eps, const u32* key, u32 step, const u32* examples, int first, int n, int v, int stride) {
     u32 fours = (v + 3) / 4, local = blockIdx.x, four = blockIdx.y * blockDim.x + threadIdx.x;
     if (four >= fours) return;
     u32 row = first + local, example = row / (u32)n, token = row % (u32)n;
     int at = 4 * four, hot = (int)tokens[row] - at;
-    float scale = spread[example], z[4];
+    u32 level = row / (u32)sharing;
+    float scale = spread[level], z[4];
     if (eps) {
 #pragma unroll
         for (int j = 0; j < 4; j++) z[j] = at + j < v ? eps[(u64)row * v + at + j] : 0.f;
@@ -17,7 +19,7 @@ __device__ void noisy_rows(T* y, const u32* tokens, const float* signal, const f
         normals_of(noise_words(key, step, examples[example], token * fours + four), z);
     }
 #pragma unroll
-    for (int j = 0; j < 4; j++) z[j] = scale * z[j] + (j == hot ? signal[example] : 0.f);
+    for (int j = 0; j < 4; j++) z[j] = scale * z[j] + (j == hot ? signal[level] : 0.f);
     T* p = y + (u64)local * stride + at;
     if (sizeof(T) == 2 && stride % 4 == 0 && at + 4 <= v) {
         *(u64*)p = (u64)pack_bf16(z[2], z[3]) << 32 | pack_bf16(z[0], z[1]);
@@ -39,9 +41,9 @@ template <typename T> __device__ void restride(const T* from, T* to, int from_st
 
 #define NOISY(T, S)                                                                                                     \
     extern "C" __global__ void noisy_rows_##S(T* y, const u32* tokens, const float* signal, const float* spread,        \
-                                              const float* eps, const u32* key, u32 step, const u32* examples,          \
-                                              int first, int n, int v, int stride) {                                    \
-        noisy_rows<T>(y, tokens, signal, spread, eps, key, step, examples, first, n, v, stride);                        \
+                                              int sharing, const float* eps, const u32* key, u32 step,                  \
+                                              const u32* examples, int first, int n, int v, int stride) {               \
+        noisy_rows<T>(y, tokens, signal, spread, sharing, eps, key, step, examples, first, n, v, stride);               \
     }                                                                                                                   \
     extern "C" __global__ void restride_##S(const T* from, T* to, int from_stride, int to_stride, int v, int acc) {     \
         restride<T>(from, to, from_stride, to_stride, v, acc);                                                          \
