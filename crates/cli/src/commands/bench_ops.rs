@@ -26,7 +26,7 @@ pub struct Args {
     /// A sixteenth of the rows and few repeats: to see that it runs, not how fast
     #[arg(long)]
     quick: bool,
-    /// Time this op alone
+    /// Time the ops alone whose names end so: "attention" is self-attention and joint_attention
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// Print JSON
@@ -137,12 +137,12 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(only) = &args.only {
         let mut names: Vec<&str> = entries.iter().map(|e| e.op).collect();
         names.dedup();
-        if !names.contains(&only.as_str()) {
+        if !names.iter().any(|n| n.ends_with(only)) {
             return Err(Failure::input(format!("there is no op '{only}' to time on {}", choice.device))
                 .cause(format!("the ops are {}", names.join(", ")))
                 .hint("tweedie bench ops --quick"));
         }
-        entries.retain(|e| e.op == only);
+        entries.retain(|e| e.op.ends_with(only));
     }
     let repeats = args.repeats.map_or(if args.quick { 3 } else { 20 }, |n| n.get());
     let timer = Timer { device: choice.device.clone(), repeats };

@@ -64,7 +64,7 @@ impl Compiler {
 
     /// Begin with all other files that most programs use.
     fn start(&mut self, file: &str, variant: u32) {
-        let attention = ["attention.cu", "attention_short.cu"];
+        let attention = ["attention.cu", "attention_short.cu", "attention_group.cu", "attention_group_bwd.cu"];
         let usual = |f: &KernelFile| f.variant == 0 || (attention.contains(&f.name()) && f.variant == USUAL_HEAD);
         let mut all = HashMap::new();
         for f in kernel_files().into_iter().filter(usual) {

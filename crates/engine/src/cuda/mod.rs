@@ -77,9 +77,10 @@ pub struct Info {
 }
 
 impl Info {
-    /// The compiler's name of this chip, e.g. `sm_90`.
+    /// The compiler's name of this chip, e.g. `sm_80`; for Hopper with the instructions that it alone has, `sm_90a`.
     pub fn arch(&self) -> String {
-        format!("sm_{}{}", self.capability.0, self.capability.1)
+        let only = if self.capability == (9, 0) { "a" } else { "" };
+        format!("sm_{}{}{only}", self.capability.0, self.capability.1)
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
         (&attention::SOURCE, &attention::SIZES),
         (&attention::SOURCE_BWD, &attention::SIZES),
         (&attention::SOURCE_SHORT, &attention::SIZES),
+        (&attention::SOURCE_GROUP, &attention::GROUP_SIZES),
+        (&attention::SOURCE_GROUP_BWD, &attention::GROUP_SIZES),
         (&attention::SOURCE_F32, &attention::SIZES),
         (&attention::SOURCE_PAD, &[0]),
         (&attention::SOURCE_KEYS, &[0]),

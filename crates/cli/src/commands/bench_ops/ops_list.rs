@@ -1,7 +1,7 @@
 //! What is timed, at which shapes, and how much work it is. To add an op, write a function like [`layer_norm`] and call it
 //! in [`entries`].
 
-use tweedie_engine::ops::attention::Mask;
+use tweedie_engine::ops::attention::{Mask, Rows};
 use tweedie_engine::ops::cross_entropy::{Loss, Targets};
 use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens};
 use tweedie_engine::ops::{self, elementwise, norm};
@@ -92,6 +92,18 @@ fn attention(b: usize, heads: usize, l: usize, d: usize) -> Entry {
         TapeOp::make(s, &[&[b, l, 3 * heads * d]], &[], move |t, v| {
             ops::attention::attention(t, &v[0], heads, &Mask::default())
         })
+    })
+}
+
+/// Tokens over cached keys of a condition and over themselves, as in sampling with prefix attention; each example has a row.
+fn joint_attention(b: usize, heads: usize, n: usize, keys: usize, d: usize) -> Entry {
+    let product = 2.0 * (b * heads * n * (n + keys) * d) as f64;
+    let shape = format!("{b}×{heads}×{n} over {keys}+{n}×{d}");
+    entry("joint_attention", shape, computed(2.0 * product, 5.0 * product), move |s| {
+        let of: Vec<u32> = (0..b as u32).collect();
+        let rows = Rows::new(&s.device, &of, b)?;
+        let (qkv, keys) = ([b, n, 3 * heads * d], [b, keys, 2 * heads * d]);
+        TapeOp::make(s, &[&qkv, &keys], &[], move |t, v| ops::attention::joint_attention(t, &v[0], &v[1], &rows, heads))
     })
 }
 
@@ -187,6 +199,7 @@ pub fn entries(s: &Setup) -> Vec<Entry> {
             linear(m, d, 4 * d),
             mlp("mlp", Act::GeluErf, m, d, 4 * d),
             attention(few(32), 3, 65, 64),
+            joint_attention(few(32), 3, 24, 65, 64),
             layer_norm(s, m, d),
             add(s, m, d),
             scale(s, m, d),
@@ -206,6 +219,7 @@ pub fn entries(s: &Setup) -> Vec<Entry> {
         attention(few(256), 12, 197, 64),
         attention(few(128), 12, 229, 64),
         attention(few(1024), 6, 65, 64),
+        joint_attention(few(256), 12, 32, 197, 64),
         layer_norm(s, m, d),
         add(s, m, d),
         scale(s, m, d),

@@ -1,10 +1,10 @@
 // Attention, forward. Follows tiles.cu.
 //
 // A block owns some rows of one (b, h), warp_rows (16 or, with FWD_TILES = 2, also 32) to each of its warps, and streams
-// keys and values through shared memory, stage_keys at a time. Sequences that fit are loaded at once: stage_keys >= Lk.
+// keys and values through shared memory, STAGE_KEYS at a time.
 //   grid       (ceil(Lq / (warps * warp_rows)), H, B): blocks of one (b, h) run side by side and share it through L2
 //   threads    32 * warps, at most FWD_WARPS
-//   shared     4 * D * stage_keys bytes per stage; one stage if stage_keys >= Lk, else two. stage_keys % 32 == 0.
+//   shared     two stages of 4 * D * STAGE_KEYS bytes
 //
 // The first C keys may come from elsewhere: row of[b] of common [R, C, keys and values, H, D]; k and v then hold the other
 // Lk - C of each example.
@@ -22,6 +22,9 @@ constexpr int FWD_WARPS = 4;
 #ifndef FWD_BLOCKS
 #define FWD_BLOCKS (HEAD_DIM == 32 ? 4 : HEAD_DIM == 96 ? 4 : 3)
 #endif
+// Keys of a stage.
+constexpr int STAGE_KEYS = 64;
+constexpr u32 STAGE_BYTES = 2 * STAGE_KEYS * ROW_BYTES;
 static_assert(FWD_WIDTH <= 2, "mask bits and the narrow last piece rely on it");
 
 // A warp's running maximum may lag behind by this much (in powers of two) before its sums are rescaled: the weights
@@ -84,20 +87,20 @@ __device__ __forceinline__ void fwd_step(float (&o)[M][D_TILES][4], float (&top)
     mma_over_rows<M, W>(o, p, v_tile, tile_row);
 }
 
-__device__ __forceinline__ void load_keys(u32 stage, const KeyRows& k, const KeyRows& v, int key0, int stage_keys, int end) {
-    int rows = min(stage_keys, round_up(end - key0, 16));
+__device__ __forceinline__ void load_keys(u32 stage, const KeyRows& k, const KeyRows& v, int key0, int end) {
+    int rows = min(STAGE_KEYS, round_up(end - key0, 16));
     load_key_rows(stage, k, key0, rows, end);
-    load_key_rows(stage + stage_keys * ROW_BYTES, v, key0, rows, end);
+    load_key_rows(stage + STAGE_KEYS * ROW_BYTES, v, key0, rows, end);
     copies_commit();
 }
 
 // Rows row0 .. row0 + 16M of one (b, h), for one warp; pointers are those of the (b, h). The block's warps share the
 // K/V tiles, keys [0, block_keys).
 template <int M>
-__device__ __forceinline__ void fwd_rows(const bf16* q, const KeyRows& k, const KeyRows& v, bf16* o, float* lse, const u32* mask, int row0, int block_keys, int stage_keys,
+__device__ __forceinline__ void fwd_rows(const bf16* q, const KeyRows& k, const KeyRows& v, bf16* o, float* lse, const u32* mask, int row0, int block_keys,
                                          int Lq, int Lk, i64 q_row, i64 o_row, int prefix, float scale) {
-    u32 stage = smem_address(smem), stage_bytes = 2 * stage_keys * ROW_BYTES;
-    load_keys(stage, k, v, 0, stage_keys, block_keys);
+    u32 stage = smem_address(smem), other = stage + STAGE_BYTES;
+    load_keys(stage, k, v, 0, block_keys);
 
     u32 qf[M][K_STEPS][4];  // [16M, D]
     load_fragments<M>(qf, q, q_row, row0, Lq);
@@ -110,22 +113,22 @@ __device__ __forceinline__ void fwd_rows(const bf16* q, const KeyRows& k, const 
     int end = row0 < Lq ? key_limit(min(row0 + 16 * M, Lq) - 1, prefix, Lk) : 0;
     int safe = mask ? 0 : min(key_limit(row0, prefix, Lk), end);
     float scale2 = scale * LOG2E;
-#define STEP(WIDTH, CHECKED) fwd_step<M, WIDTH, CHECKED>(acc, top, sum, qf, stage, stage + stage_keys * ROW_BYTES, key - key0, row0, key, mask, Lk, prefix, scale2)
+#define STEP(WIDTH, CHECKED) fwd_step<M, WIDTH, CHECKED>(acc, top, sum, qf, stage, stage + STAGE_KEYS * ROW_BYTES, key - key0, row0, key, mask, Lk, prefix, scale2)
 #pragma unroll 1
-    for (int key0 = 0; key0 < block_keys; key0 += stage_keys) {
+    for (int key0 = 0; key0 < block_keys; key0 += STAGE_KEYS) {
         copies_wait_all();
         __syncthreads();  // this stage is complete, and every warp is done with the one before
-        int next = key0 + stage_keys;
-        u32 other = stage + stage_bytes;
-        if (next < block_keys) load_keys(other, k, v, next, stage_keys, block_keys);
+        int next = key0 + STAGE_KEYS;
+        if (next < block_keys) load_keys(other, k, v, next, block_keys);
 #pragma unroll 1
         for (int key = key0; key < min(next, end); key += 16 * FWD_WIDTH) {
             if (key + 16 * FWD_WIDTH <= safe) STEP(FWD_WIDTH, false);
             else if (FWD_WIDTH > 1 && key + 16 < end) STEP(FWD_WIDTH, true);
             else STEP(1, true);
         }
+        u32 swap = stage;
         stage = other;
-        stage_bytes = -stage_bytes;
+        other = swap;
     }
 #undef STEP
 
@@ -146,7 +149,7 @@ __device__ __forceinline__ void fwd_rows(const bf16* q, const KeyRows& k, const 
 
 extern "C" __global__ void __launch_bounds__(32 * FWD_WARPS, FWD_BLOCKS)
 attention_fwd(const bf16* q, const bf16* k, const bf16* v, bf16* o, float* lse, const u32* mask, int H, int Lq, int Lk,
-              i64 q_batch, i64 q_row, i64 kv_batch, i64 kv_row, int prefix, float scale, int warp_rows, int stage_keys,
+              i64 q_batch, i64 q_row, i64 kv_batch, i64 kv_row, int prefix, float scale, int warp_rows,
               const bf16* common, const u32* of, int C) {
     int h = blockIdx.y, b = blockIdx.z;
     int block_rows = blockDim.x / 32 * warp_rows, block_row = blockIdx.x * block_rows, row0 = block_row + warp_index() * warp_rows;
@@ -159,7 +162,7 @@ attention_fwd(const bf16* q, const bf16* k, const bf16* v, bf16* o, float* lse, 
     if (lse) lse += ((i64)b * H + h) * Lq;
     if (mask) mask += (i64)b * Lk;
     if (FWD_TILES == 1 || (warp_rows > 16 && row0 + 16 < Lq))
-        fwd_rows<FWD_TILES>(q, keys, values, o, lse, mask, row0, block_keys, stage_keys, Lq, Lk, q_row, (i64)H * D, prefix, scale);
+        fwd_rows<FWD_TILES>(q, keys, values, o, lse, mask, row0, block_keys, Lq, Lk, q_row, (i64)H * D, prefix, scale);
     else  // one tile of rows, or none: such a warp only helps to load
-        fwd_rows<1>(q, keys, values, o, lse, mask, row0, block_keys, stage_keys, Lq, Lk, q_row, (i64)H * D, prefix, scale);
+        fwd_rows<1>(q, keys, values, o, lse, mask, row0, block_keys, Lq, Lk, q_row, (i64)H * D, prefix, scale);
 }

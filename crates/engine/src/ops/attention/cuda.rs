@@ -1,6 +1,6 @@
 //! Attention on the GPU.
 
-use super::launch::{Forward, Short, WARPS};
+use super::launch::{Forward, Group, Short, WARPS};
 use super::{Plan, Rows};
 use crate::cuda::{Arg, Cuda, Source, args, by_type};
 use crate::error::{Result, ensure};
@@ -8,20 +8,24 @@ use crate::tensor::{DType, Tensor};
 
 /// A kernel file with what the kernels for bf16 share before it.
 macro_rules! tiled {
-    ($file:literal) => {
-        Source { file: $file, code: concat!(include_str!("tiles.cu"), include_str!($file)) }
+    ($($before:literal),*; $file:literal) => {
+        Source { file: $file, code: concat!(include_str!("tiles.cu"), $(include_str!($before),)* include_str!($file)) }
     };
 }
 
-pub(crate) static SOURCE: Source = tiled!("attention.cu");
-pub(crate) static SOURCE_BWD: Source = tiled!("attention_bwd.cu");
-pub(crate) static SOURCE_SHORT: Source = tiled!("attention_short.cu");
+pub(crate) static SOURCE: Source = tiled!(; "attention.cu");
+pub(crate) static SOURCE_BWD: Source = tiled!(; "attention_bwd.cu");
+pub(crate) static SOURCE_SHORT: Source = tiled!("rounds.cu"; "attention_short.cu");
+pub(crate) static SOURCE_GROUP: Source = tiled!("wgmma.cu"; "attention_group.cu");
+pub(crate) static SOURCE_GROUP_BWD: Source = tiled!("wgmma.cu", "rounds.cu"; "attention_group_bwd.cu");
 pub(crate) static SOURCE_F32: Source = Source { file: "attention_f32.cu", code: include_str!("attention_f32.cu") };
 pub(crate) static SOURCE_PAD: Source = Source { file: "pad.cu", code: include_str!("pad.cu") };
 pub(crate) static SOURCE_KEYS: Source = Source { file: "keys.cu", code: include_str!("keys.cu") };
 
 /// Head sizes that the kernels are compiled for.
 pub(crate) const SIZES: [u32; 4] = [32, 64, 96, 128];
+/// And those by warpgroups.
+pub(crate) const GROUP_SIZES: [u32; 1] = [64];
 /// The grid's second and third axis end here.
 const MAX_GRID: usize = 65_535;
 /// Enough blocks for any chip; the kernel loops over what is left.
@@ -106,7 +110,11 @@ pub(super) fn forward(
         let grid = (p.lq.div_ceil(F32_ROWS), p.heads, p.batch);
         c.launch(&SOURCE_F32, p.size as u32, "attention_fwd_f32", grid, THREADS, 0, &all)?;
     } else {
-        launch_forward(c, &p, all, None)?;
+        let lies = Lies { q: q.ptr(), k, v, own: p.lk, common: None };
+        match group_of(c, mask, &p, Group::forward) {
+            Some(group) => launch_group(c, &p, &group, &lies, &o, lse.as_ref())?,
+            None => launch_forward(c, &p, all, None)?,
+        }
     }
     Ok((resized(c, &o, p.size, plan.size)?, lse))
 }
@@ -128,8 +136,51 @@ pub(super) fn forward_joint(
     let own = Plan { kv_row: p.q_row, k_at: p.heads * p.size, ..*p };
     let mut all = args![qkv, at(qkv, own.k_at), at(qkv, own.v_at()), &o, lse.as_ref(), None::<&Tensor>].to_vec();
     all.extend(own_dimensions(&own, p.lq));
-    launch_forward(c, p, all, Some((keys, rows)))?;
+    let (k, v) = (at(qkv, own.k_at), at(qkv, own.v_at()));
+    let lies = Lies { q: qkv.ptr(), k, v, own: p.lq, common: Some((keys, rows)) };
+    match group_of(c, None, &own, Group::forward) {
+        Some(group) => launch_group(c, &own, &group, &lies, &o, lse.as_ref())?,
+        None => launch_forward(c, p, all, Some((keys, rows)))?,
+    }
     Ok((o, lse))
+}
+
+/// How warpgroups do it, on chips that have such products; they know neither mask nor prefix.
+fn group_of(
+    c: &Cuda,
+    mask: Option<&Tensor>,
+    p: &Plan,
+    rule: fn(usize, usize, usize, usize) -> Option<Group>,
+) -> Option<Group> {
+    let info = c.info();
+    let able = info.capability == (9, 0) && mask.is_none() && p.prefix == 0;
+    rule(p.size, p.lq, p.lk, info.shared_per_block).filter(|_| able)
+}
+
+/// Where queries, keys and values lie: the last `own` keys at `k` and `v`, the others in a row of shared keys.
+struct Lies<'a> {
+    q: u64,
+    k: u64,
+    v: u64,
+    own: usize,
+    common: Option<(&'a Tensor, &'a Rows)>,
+}
+
+fn launch_group(c: &Cuda, p: &Plan, g: &Group, x: &Lies, o: &Tensor, lse: Option<&Tensor>) -> Result<()> {
+    let (threads, items) = (32 * g.warps, p.batch * p.heads);
+    let (keys, of) = (x.common.map(|c| c.0), x.common.map(|c| &c.1.of));
+    let mut all = args![x.q, x.k, x.v, o, lse, items].to_vec();
+    all.extend(group_dimensions(p, x.own));
+    all.extend_from_slice(args![g.stages, keys, of, p.lk - x.own]);
+    let name = "attention_fwd_group";
+    let blocks = items.min(c.resident_blocks(&SOURCE_GROUP, p.size as u32, name, threads, g.shared)?);
+    c.launch(&SOURCE_GROUP, p.size as u32, name, (blocks, 1, 1), threads, g.shared, &all)
+}
+
+/// As [`own_dimensions`], without the prefix.
+fn group_dimensions(p: &Plan, own: usize) -> [Arg; 8] {
+    let [q_batch, q_row, kv_batch, kv_row] = [p.lq * p.q_row, p.q_row, own * p.kv_row, p.kv_row].map(|x| x as i64);
+    *args![p.heads, p.lq, p.lk, q_batch, q_row, kv_batch, kv_row, p.scale]
 }
 
 /// Room for the output and, if wanted, the log-sum-exp.
@@ -139,10 +190,10 @@ fn results(c: &Cuda, p: &Plan, dtype: DType, want_lse: bool) -> Result<(Tensor, 
 }
 
 fn launch_forward(c: &Cuda, p: &Plan, mut args: Vec<Arg>, common: Option<(&Tensor, &Rows)>) -> Result<()> {
-    let f = Forward::new(p.size, p.lq, p.lk, c.info().shared_per_block);
+    let f = Forward::new(p.size, p.lq);
     let (keys, of) = (common.map(|c| c.0), common.map(|c| &c.1.of));
     let count = common.map_or(0, |_| p.lk - p.lq);
-    args.extend_from_slice(args![f.warp_rows, f.stage_keys, keys, of, count]);
+    args.extend_from_slice(args![f.warp_rows, keys, of, count]);
     let grid = (f.blocks, p.heads, p.batch);
     c.launch(&SOURCE, p.size as u32, "attention_fwd", grid, 32 * f.warps, f.shared, &args)
 }
@@ -192,6 +243,30 @@ impl Saved<'_> {
         all.extend_from_slice(args![s.block_rows, keys, of, d_common, count]);
         let blocks = items.min(c.resident_blocks(&SOURCE_SHORT, variant, name, threads, s.shared)?);
         c.launch(&SOURCE_SHORT, variant, name, (blocks, 1, 1), threads, s.shared, &all)
+    }
+
+    /// As [`Saved::short`], by warpgroups.
+    fn group(
+        &self,
+        c: &Cuda,
+        g: &Group,
+        dq: &Tensor,
+        dkv: &Tensor,
+        common: Option<(&Tensor, &Rows, &Tensor)>,
+    ) -> Result<()> {
+        let p = &self.plan;
+        let count = common.map_or(0, |_| p.lk - p.lq);
+        let (variant, threads, items) = (p.size as u32, 32 * g.warps, p.batch * p.heads);
+        let mut all = self.qkv().to_vec();
+        all.extend_from_slice(args![&self.o, &self.d_o, self.lse, dq]);
+        all.extend(self.dk_dv(dkv));
+        all.extend_from_slice(args![items]);
+        all.extend(group_dimensions(p, p.lk - count));
+        let (keys, of, d_common) = (common.map(|c| c.0), common.map(|c| &c.1.of), common.map(|c| c.2));
+        all.extend_from_slice(args![keys, of, d_common, count]);
+        let name = "attention_bwd_group";
+        let blocks = items.min(c.resident_blocks(&SOURCE_GROUP_BWD, variant, name, threads, g.shared)?);
+        c.launch(&SOURCE_GROUP_BWD, variant, name, (blocks, 1, 1), threads, g.shared, &all)
     }
 
     /// Any length in bf16: scores are made twice, once for each gradient.
@@ -285,9 +360,13 @@ pub(super) fn gradients(
         _ => None,
     };
     let short = Short::new(p.size, p.lq, p.lk, c.info().shared_per_block);
+    let group = group_of(c, x.mask, &p, Group::backward);
     match (&dq, &dkv, &short) {
         _ if dtype == DType::F32 => saved.f32(c, dq.as_ref(), dkv.as_ref())?,
-        (Some(dq), Some(dkv), Some(short)) => saved.short(c, short, dq, dkv, None)?,
+        (Some(dq), Some(dkv), Some(short)) => match &group {
+            Some(group) => saved.group(c, group, dq, dkv, None)?,
+            None => saved.short(c, short, dq, dkv, None)?,
+        },
         _ => saved.long(c, dq.as_ref(), dkv.as_ref())?,
     }
     let narrow = |g: Tensor, like: &Tensor| resized(c, &g, p.size, plan.size)?.reshape(like.shape());
@@ -311,7 +390,11 @@ pub(super) fn joint_gradients(
         let saved = Saved { plan: own, q, kv, o: o.clone(), d_o: dy.clone(), lse, mask: None };
         let d_qkv = Tensor::cuda(c, qkv.shape(), dtype)?;
         let d_common = Tensor::cuda(c, &[p.batch, p.lk - p.lq, p.kv_row], dtype)?;
-        saved.short(c, &short, &d_qkv, &d_qkv, Some((keys, rows, &d_common)))?;
+        let common = Some((keys, rows, &d_common));
+        match group_of(c, None, &own, Group::backward) {
+            Some(group) => saved.group(c, &group, &d_qkv, &d_qkv, common)?,
+            None => saved.short(c, &short, &d_qkv, &d_qkv, common)?,
+        }
         return Ok((d_qkv, shared_keys_grad(c, p, &d_common, 0, rows, keys.shape())?));
     }
     let kv = join_keys(c, p, qkv, keys, rows)?;

@@ -189,6 +189,9 @@ pub(super) fn cases(size: Size) -> Vec<Case> {
             ([9, 20, 3, 20], 4, &[3, 1, 0]),
             ([5, 7, 3, 5], 2, &[0, 1, 0]),
             ([300, 9, 2, 32], 2, &[1, 0]),
+            ([32, 197, 2, 64], 3, &[1, 0, 2]),
+            // More heads than a large GPU has blocks for.
+            ([17, 112, 8, 64], 2, &[1; 67]),
         ],
     };
     let mut out = Vec::new();

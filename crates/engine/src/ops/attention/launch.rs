@@ -2,12 +2,12 @@
 
 /// Warps of most blocks.
 pub(super) const WARPS: usize = 4;
-/// Keys in a stage where they are streamed.
+/// Keys in a stage of the forward pass.
 const STAGE_KEYS: usize = 64;
-/// Blocks that a multiprocessor has registers for in the forward pass.
-const FORWARD_BLOCKS: usize = 3;
 /// Up to here one block computes the gradients of a head of an example.
 const SHORT: usize = 256;
+/// Queries of a round of `attention_bwd_group`.
+const GROUP_ROUND: usize = 64;
 /// Most warps of such a block.
 const SHORT_WARPS: usize = 8;
 
@@ -16,8 +16,6 @@ const SHORT_WARPS: usize = 8;
 pub(super) struct Forward {
     /// Queries of a warp.
     pub warp_rows: usize,
-    /// Keys in shared memory at a time.
-    pub stage_keys: usize,
     pub shared: usize,
     /// Blocks of a head of an example.
     pub blocks: usize,
@@ -25,22 +23,12 @@ pub(super) struct Forward {
 }
 
 impl Forward {
-    /// `limit`: shared memory that a block can have. All keys are loaded at once where several such blocks fit, for no
-    /// warp then waits for another.
-    pub fn new(size: usize, lq: usize, lk: usize, limit: usize) -> Forward {
-        let all = lk.next_multiple_of(32);
-        let (stage_keys, stages) = if 4 * size * all <= limit / FORWARD_BLOCKS { (all, 1) } else { (STAGE_KEYS, 2) };
+    pub fn new(size: usize, lq: usize) -> Forward {
         // Two tiles of 16 rows share what a warp reads of the keys; few queries are better spread over more warps.
         let warp_rows = if size <= 64 && lq > 64 { 32 } else { 16 };
         let pieces = lq.div_ceil(warp_rows);
         let blocks = pieces.div_ceil(WARPS);
-        Forward {
-            warp_rows,
-            stage_keys,
-            shared: 4 * size * stage_keys * stages,
-            blocks,
-            warps: pieces.div_ceil(blocks),
-        }
+        Forward { warp_rows, shared: 8 * size * STAGE_KEYS, blocks, warps: pieces.div_ceil(blocks) }
     }
 }
 
@@ -81,6 +69,37 @@ impl Short {
     }
 }
 
+/// `attention_fwd_group` and `attention_bwd_group`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Group {
+    pub warps: usize,
+    /// Heads of examples that are in shared memory, forward: with 2 one is computed while the next one comes.
+    pub stages: usize,
+    pub shared: usize,
+}
+
+impl Group {
+    /// Warpgroups compute 64 queries or keys at a time. Shorter sequences leave too many of those empty, a few queries too.
+    fn suits(size: usize, lq: usize, lk: usize) -> bool {
+        size == 64 && (17..=SHORT).contains(&lq) && (16 * SHORT_WARPS + 1..=SHORT).contains(&lk)
+    }
+
+    pub fn forward(size: usize, lq: usize, lk: usize, limit: usize) -> Option<Group> {
+        let groups = lq.div_ceil(64);
+        let stage = 2 * size * (2 * lk.next_multiple_of(16) + 64 * groups);
+        // A block of one or two warpgroups shares its multiprocessor with others, which compute while it loads.
+        let stages = if groups > 2 { 2 } else { 1 };
+        let group = Group { warps: 4 * groups, stages, shared: stages * stage };
+        Some(group).filter(|g| Group::suits(size, lq, lk) && g.shared <= limit)
+    }
+
+    pub fn backward(size: usize, lq: usize, lk: usize, limit: usize) -> Option<Group> {
+        let shared = 2 * size * (6 * lk.next_multiple_of(16) + 5 * GROUP_ROUND) + 16 * GROUP_ROUND;
+        let group = Group { warps: 4 * lk.div_ceil(64), stages: 2, shared };
+        Some(group).filter(|g| Group::suits(size, lq, lk) && g.shared <= limit)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,21 +110,14 @@ mod tests {
 
     #[test]
     fn forward_blocks_cover_the_queries_and_fit() {
-        for (size, lq, lk) in
-            [(64, 197, 197), (64, 256, 256), (64, 20, 85), (32, 1, 1), (96, 65, 65), (128, 5000, 3000)]
-        {
-            for limit in [H200, A100, ADA] {
-                let f = Forward::new(size, lq, lk, limit);
-                assert!(f.blocks * f.warps * f.warp_rows >= lq && (f.blocks - 1) * f.warps * f.warp_rows < lq, "{f:?}");
-                assert!((1..=WARPS).contains(&f.warps) && f.stage_keys.is_multiple_of(32), "{f:?}");
-                assert_eq!(f.shared, 4 * size * f.stage_keys * if f.stage_keys >= lk { 1 } else { 2 }, "{f:?}");
-                assert!(f.shared <= limit, "{f:?}");
-            }
+        for (size, lq) in [(64, 197), (64, 256), (64, 20), (32, 1), (96, 65), (128, 5000)] {
+            let f = Forward::new(size, lq);
+            assert!(f.blocks * f.warps * f.warp_rows >= lq && (f.blocks - 1) * f.warps * f.warp_rows < lq, "{f:?}");
+            assert!((1..=WARPS).contains(&f.warps) && f.shared <= ADA, "{f:?}");
         }
-        // ViT-B/16: seven warps of 32 rows in two blocks, all keys at once.
-        let vit = Forward { warp_rows: 32, stage_keys: 224, shared: 57_344, blocks: 2, warps: 4 };
-        assert_eq!(Forward::new(64, 197, 197, H200), vit);
-        assert_eq!(Forward::new(64, 197, 197, ADA), Forward { stage_keys: 64, shared: 32_768, ..vit });
+        // ViT-B/16: seven warps of 32 rows in two blocks.
+        let vit = Forward { warp_rows: 32, shared: 32_768, blocks: 2, warps: 4 };
+        assert_eq!(Forward::new(64, 197), vit);
     }
 
     #[test]
@@ -128,5 +140,19 @@ mod tests {
         assert_eq!(Short::new(64, 65, 65, H200), Some(Short { tiles: 1, warps: 5, block_rows: 80, shared: 97_280 }));
         assert_eq!(Short::new(64, 257, 20, H200), None);
         assert_eq!(Short::new(128, 129, 129, H200), None);
+    }
+
+    #[test]
+    fn warpgroups_take_what_fills_them_and_fits() {
+        let vit = Group { warps: 16, stages: 2, shared: 172_032 };
+        assert_eq!(Group::forward(64, 197, 197, H200), Some(vit));
+        assert_eq!(Group::backward(64, 197, 197, H200), Some(Group { shared: 201_728, ..vit }));
+        // 32 tokens over 197 keys and their own: three blocks to a multiprocessor.
+        assert_eq!(Group::forward(64, 32, 229, H200), Some(Group { warps: 4, stages: 1, shared: 69_632 }));
+        assert_eq!(Group::forward(64, 256, 256, H200).map(|g| g.warps), Some(16));
+        assert_eq!(Group::backward(64, 256, 256, H200), None);
+        for (size, lq, lk) in [(32, 197, 197), (64, 65, 65), (64, 1, 197), (64, 257, 257), (128, 197, 197)] {
+            assert_eq!((Group::forward(size, lq, lk, H200), Group::backward(size, lq, lk, H200)), (None, None));
+        }
     }
 }

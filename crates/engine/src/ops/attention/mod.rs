@@ -9,7 +9,10 @@ mod launch;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cuda::{SIZES, SOURCE, SOURCE_BWD, SOURCE_F32, SOURCE_KEYS, SOURCE_PAD, SOURCE_SHORT};
+pub(crate) use cuda::{
+    GROUP_SIZES, SIZES, SOURCE, SOURCE_BWD, SOURCE_F32, SOURCE_GROUP, SOURCE_GROUP_BWD, SOURCE_KEYS, SOURCE_PAD,
+    SOURCE_SHORT,
+};
 pub use joint::{Rows, joint_attention};
 
 use crate::cases::{Case, Role, Size};
@@ -277,6 +280,8 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             (3, 20, 85, 2, 64, false),
             (1, 85, 256, 2, 64, true),
             (1, 300, 20, 2, 64, false),
+            // More heads than multiprocessors, for the kernels by warpgroups.
+            (17, 130, 129, 8, 64, false),
         ],
     };
     let mut out = Vec::new();

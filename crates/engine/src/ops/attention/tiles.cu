@@ -23,7 +23,7 @@ constexpr u32 ALL_LANES = 0xffffffffu;
 #define UNROLL _Pragma("unroll")
 #define NEG_INF (__int_as_float((int)0xff800000u))
 
-extern __shared__ u8 smem[];
+alignas(1024) extern __shared__ u8 smem[];
 
 // ---- instructions ---------------------------------------------------------------------------
 __device__ __forceinline__ u32 smem_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
