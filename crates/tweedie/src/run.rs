@@ -205,7 +205,7 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
         _ => Some(Arc::new(Tokenizer::from_file(dir.tokenizer_path())?)),
     };
     let mut model =
-        Model::new(&config.model, config.sizes(), device, dtype, config.seed)?.knowing(config.train.known > 0.0);
+        Model::new(&config.model, config.sizes(), device, dtype, config.seed)?.knowing(config.known() > 0.0);
     let averaged = match weights {
         Weights::Ema => checkpoint::load_part(&checkpoint, Part::Ema)?,
         Weights::Raw => None,

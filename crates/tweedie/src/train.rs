@@ -167,7 +167,7 @@ impl Trainer {
         let vocab = config.model.classes;
         let dtype = compute_type(config.train.precision, device)?;
         let mut model =
-            Model::new(&config.model, config.sizes(), device, dtype, config.seed)?.knowing(config.train.known > 0.0);
+            Model::new(&config.model, config.sizes(), device, dtype, config.seed)?.knowing(config.known() > 0.0);
         let notes = match config.model.pretrained.as_str() {
             "" => Vec::new(),
             path => load_encoder(&mut model, Path::new(path))?,

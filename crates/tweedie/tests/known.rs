@@ -208,13 +208,17 @@ fn what_cannot_know_is_refused() {
         assert!(e.contains("train.known") && e.contains(word), "{e}");
     };
     refused(&|c| c.train.known = 1.5, "[0, 1]");
-    refused(&|c| c.model.method = Method::Mdd, "tdd");
     refused(&|c| c.data.task = Task::Class, "captions");
     refused(&|c| c.model.denoiser.condition_attention = ConditionAttention::Full, "prefix");
     let dit = |c: &mut Config| {
         c.model.denoiser = DenoiserConfig { kind: DenoiserKind::Dit, ..DenoiserConfig::new(24, 2, 2) };
     };
     refused(&dit, "transformer");
+    // The twin of a recipe differs from it in its method alone.
+    let mut twin = ok.clone();
+    (twin.model.method, twin.model.denoiser.condition_attention) = (Method::Mdd, ConditionAttention::Full);
+    twin.check().unwrap();
+    assert_eq!((ok.known(), twin.known()), (0.5, 0.0));
     // And by the network itself.
     let m = model(Conditioning::Image, ConditionAttention::Full);
     let tape = Tape::inference();

@@ -1,6 +1,6 @@
 //! Values that make no sense.
 
-use super::{Config, Method};
+use super::Config;
 use crate::data::Task;
 use crate::error::{Error, Result};
 use crate::model::{ConditionAttention, Conditioning, DenoiserKind};
@@ -80,14 +80,12 @@ impl Config {
         if !(0.0..=1.0).contains(&known) {
             return wrong("it must lie in [0, 1]");
         }
-        if known == 0.0 {
+        if self.known() == 0.0 {
             return Ok(());
         }
         let denoiser = &self.model.denoiser;
         let conditional = self.model.condition == Conditioning::Image;
-        if self.model.method == Method::Mdd {
-            wrong("tokens that are not masked are always known to MDD; it goes with model.method = \"tdd\"")
-        } else if self.sizes().tokens < 2 {
+        if self.sizes().tokens < 2 {
             wrong("one token leaves nothing to be told by others; it goes with captions and text")
         } else if denoiser.kind != DenoiserKind::Transformer {
             wrong("it goes with model.denoiser.kind = \"transformer\"")

@@ -71,6 +71,11 @@ impl Config {
         Sizes { vocab: self.model.classes, tokens }
     }
 
+    /// Share of noisy copies with known tokens. MDD has none of these: what is not masked is always known to it.
+    pub fn known(&self) -> f32 {
+        if self.model.method == Method::Mdd { 0.0 } else { self.train.known }
+    }
+
     /// Read the resolved settings of a run, changed by `sets`.
     pub fn of_run(name: &str, text: &str, sets: &[String]) -> Result<Config> {
         let layers = Layers { recipe: Some((name, text)), sets, optional: &OPTIONAL, ..Layers::default() };

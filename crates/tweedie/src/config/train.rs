@@ -43,7 +43,7 @@ pub struct TrainConfig {
     /// Chance that a noisy copy loses its condition, for classifier-free guidance.
     pub condition_drop: f32,
     /// Share of noisy copies of a sequence in which some tokens are known, that is next to clean, while the others are at the
-    /// copy's timestep (TDD). A sampler can then show given and sure tokens as what they are.
+    /// copy's timestep (TDD; MDD takes no notice). A sampler can then show given and sure tokens as what they are.
     pub known: f32,
     /// Type of activations.
     pub precision: Precision,

@@ -40,7 +40,7 @@ impl Trainer {
                 r.tokens.push(batch.labels[if own { i } else { partner }]);
             }
         }
-        let share = self.config.train.known;
+        let share = self.config.known();
         if share > 0.0 && n > 0 {
             r.known = Some(known_tokens(&r, n, share, seed, self.step as u32));
         }

@@ -183,8 +183,10 @@ fn drawn(steps: usize) -> Vec<usize> {
 
 fn panel(s: &Story) -> Panel {
     let tone = |settled: bool| if settled { Tone::Plain } else { Tone::Faint };
+    // Where words are settled one after the other, the others stay at one time.
+    let moves = s.steps.first().map(|s| s.t) != s.steps.last().map(|s| s.t);
     let line = |i: usize| PanelLine {
-        label: format!("t = {}", s.steps[i].t),
+        label: if moves { format!("t = {}", s.steps[i].t) } else { format!("step {}", i + 1) },
         words: words(s, &s.steps[i]).into_iter().map(|(w, same)| (w, tone(same))).collect(),
     };
     let mut lines: Vec<PanelLine> = drawn(s.steps.len()).into_iter().map(line).collect();
@@ -228,6 +230,15 @@ pub mod tests {
         assert!((curve[0] - 100.0 / 3.0).abs() < 1e-9 && (curve[1] - 200.0 / 3.0).abs() < 1e-9 && curve[2] == 100.0);
         let masked = story(&["· dog /", "a dog /"]);
         assert_eq!(words(&masked, &masked.steps[0]), [("·".to_string(), false), ("dog".to_string(), true)]);
+    }
+
+    #[test]
+    fn steps_are_named_by_time_where_it_moves() {
+        let label = |s: &Story| panel(s).lines[1].label.clone();
+        let mut s = story(&["x dog /", "a dog /", "a cat /"]);
+        assert_eq!(label(&s), "t = 2");
+        s.steps.iter_mut().for_each(|s| s.t = 1000);
+        assert_eq!(label(&s), "step 2");
     }
 
     #[test]
