@@ -57,6 +57,12 @@ impl Progress {
             let _ = err.flush();
         }
     }
+
+    /// A line that stays.
+    pub fn line(&self, line: &str) {
+        let clear = if self.terminal { "\r\x1b[K" } else { "" };
+        let _ = writeln!(io::stderr().lock(), "{clear}{line}");
+    }
 }
 
 impl Drop for Progress {

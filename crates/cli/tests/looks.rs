@@ -142,6 +142,48 @@ fn growth_is_measured_point_by_point() {
     assert!(code == 1 && err.contains("digits has no sequence length"), "{err}");
 }
 
+/// Ctrl-C in a terminal reaches the command and the process that measures a point.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_loses_no_point_of_growth() {
+    use std::io::{BufRead, BufReader, Read};
+    use std::os::unix::process::CommandExt;
+    use std::process::Stdio;
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    // Twelve points of a tenth of a second or more each: most are not measured when the second one is told.
+    let args = ["bench", "growth", "--preset", "digits", "--device", "cpu", "--repeats", "30", "--over", "batch"];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tweedie"))
+        .current_dir(dir)
+        .args(["--threads", "1"])
+        .args(args)
+        .args(["--out", "g", "--format", "json"])
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(|l| l.unwrap());
+    let told = lines.find(|l| l.starts_with("train over batch 2: ")).expect("no second point");
+    assert!(told.contains(" ms, ") && told.ends_with("iB"), "{told}");
+    let group = format!("-{}", child.id());
+    assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
+    let rest: Vec<String> = lines.collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
+    assert!(rest.iter().any(|l| l.starts_with("interrupted; 0 of 2 series are complete")), "{rest:?}");
+    let mut out = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    let v: Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"));
+    let curve = &v["curves"][0];
+    let values: Vec<_> = curve["points"].as_array().unwrap().iter().map(|p| p["value"].as_u64().unwrap()).collect();
+    assert!(values.starts_with(&[1, 2]) && values.len() < 6, "{values:?}");
+    assert_eq!((curve["stopped"].as_str(), v["curves"].as_array().unwrap().len()), (Some("interrupted"), 1));
+    assert_eq!(std::fs::read_to_string(dir.join("g/growth-digits.json")).unwrap(), out);
+    assert!(dir.join("g/growth-digits-batch-time.svg").exists());
+    let table = std::fs::read_to_string(dir.join("g/growth-digits.md")).unwrap();
+    assert!(table.contains("| interrupted |"), "{table}");
+}
+
 #[test]
 fn reading_data_is_timed() {
     let dir = TempDir::new().unwrap();

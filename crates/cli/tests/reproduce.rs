@@ -199,7 +199,12 @@ fn wrong_words_are_answered_with_the_choices() {
         (&["all", "--set", "augment.mix.mixup_alpha=1"], &["augment.mix", "--class-set"]),
         (&["clipscore", "--clip", "nowhere"], &["nowhere", "config.json"]),
         (&["main", "--use", "mdd"], &["--use mdd", "tdd-weighted, tdd-plain, mdd"]),
-        (&["main", "--use", "caption-tdd=x"], &["no run called caption-tdd", "tdd-weighted, tdd-plain, mdd"]),
+        (&["main", "--use", "caption=x"], &["no run called caption", "tdd-weighted, tdd-plain, mdd"]),
+        // What another WHAT of the scale needs is no error; what nothing needs is.
+        (
+            &["main", "--use", "caption-tdd=x", "--use", "caption-tdd-s1=y"],
+            &["--use caption-tdd=x: not needed for main", "no run called caption-tdd-s1"],
+        ),
         (&["main", "--use", "mdd-s1=x"], &["no run called mdd-s1"]),
         (&["main", "--use", "mdd=nowhere"], &["nowhere"]),
         (&["main", "--seeds", "0"], &["--seeds"]),
@@ -372,6 +377,11 @@ fn a_run_trained_elsewhere_is_used_if_it_fits() {
         let (code, _, err) = run(coco(dir, "trajectory", &["--use", given]));
         assert!(code == 1 && words.iter().all(|w| err.contains(w)), "{err}");
     }
+    // One list of runs for every WHAT: what this one does not need is not even opened. A scale without classes has no mdd.
+    let (_, told) = succeeds(coco(dir, "tokens", &["--use", "caption-tdd=mine", "--use", "caption-mdd=nowhere"]));
+    assert!(told.contains("--use caption-mdd=nowhere: not needed for tokens") && told.contains("1 given"), "{told}");
+    let (code, _, err) = run(coco(dir, "tokens", &["--use", "mdd=mine"]));
+    assert!(code == 1 && err.contains("this plan has no run called mdd"), "{err}");
     let (code, _, err) = run(tiny(dir, "main", &["--use", "tdd-weighted=digits"]));
     assert!(code == 1 && err.contains("its loss.weighted is false, not true"), "{err}");
     let (_, told) = succeeds(tiny(dir, "heatmap", &["--epochs", "1", "--use", "tdd-plain=digits"]));

@@ -1,7 +1,9 @@
 //! `tweedie bench growth`: how time and memory grow with one quantity at a time. Every point is a process of its own (`bench
-//! train` or `bench sample`), so that its peak memory is its own, and it can be stopped when it takes too long.
+//! train` or `bench sample`), so that its peak memory is its own, and it can be stopped when it takes too long. Each is told and
+//! kept as it comes: whoever stops the command keeps what it has measured.
 
 mod child;
+mod gather;
 mod quantity;
 mod shown;
 
@@ -10,12 +12,15 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tweedie::config::{ModelConfig, PRESETS};
+use tweedie::interrupt;
 use tweedie_engine::cpu;
 
 use super::bench_model::usual;
+use super::train::note;
 use crate::failure::{Failure, Result};
 use crate::report::{self, Progress};
-use child::{Child, Outcome};
+use child::Child;
+use gather::Growing;
 use quantity::{Quantity, exponent};
 
 #[derive(clap::Args)]
@@ -47,7 +52,7 @@ pub struct Args {
     /// Stop a series at a point that takes longer than this, its start and warm-up included
     #[arg(long, default_value_t = 20.0, value_name = "SECONDS")]
     limit: f64,
-    /// Also write tables and figures into this folder
+    /// Also write tables and figures into this folder, as they come
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// markdown, csv or json
@@ -120,46 +125,59 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(q) = over.iter().find(|q| !q.applies(task)) {
         return Err(Failure::input(format!("the preset {} has no {}", args.preset, q.words())));
     }
-    let device = report::open_device(&args.device)?.device.to_string();
-    let progress = Progress::new();
-    let mut curves = Vec::new();
+    if let Some(dir) = &args.out {
+        std::fs::create_dir_all(dir)?; // before anything is measured for it
+    }
+    let mut all = Vec::new();
     for q in over {
+        let values: Vec<usize> = q.values(encoder.image).into_iter().take(args.points).collect();
         for what in args.what.iter().filter(|w| *w == "sample" || q != Quantity::Steps) {
-            let values: Vec<usize> = q.values(encoder.image).into_iter().take(args.points).collect();
-            let mut curve = Curve::new(what, q);
-            for value in values {
-                progress.say(&format!("{what} over {}", q.words()), &value.to_string());
-                let child = Child { args, what, over: q, value };
-                match child.measure(limit)? {
-                    Outcome::Point(point) => curve.points.push(point),
-                    Outcome::Stopped(why) => {
-                        curve.stopped = Some(format!("at {value}: {why}"));
-                        break;
-                    }
-                }
-            }
-            curve.fit();
-            curves.push(curve);
+            all.push(Growing { what: what.clone(), over: q, values: values.clone() });
         }
     }
-    drop(progress);
-    let report = Report {
+    let mut report = Report {
         version: env!("CARGO_PKG_VERSION"),
         preset: args.preset.clone(),
-        device,
+        device: report::open_device(&args.device)?.device.to_string(),
         threads: cpu::threads(),
         batch: args.batch,
         steps: args.steps,
         repeats: args.repeats,
-        curves,
+        curves: Vec::new(),
     };
-    if let Some(dir) = &args.out {
-        shown::write(&report, dir)?;
+    interrupt::install()?;
+    let progress = Progress::new();
+    let finished = gather::all(
+        &mut report,
+        &all,
+        |g, value| {
+            progress.tick(&format!("{} {value}", g.name()));
+            Child { args, what: &g.what, over: g.over, value }.measure(limit)
+        },
+        interrupt::requested,
+        |report, kept| {
+            if let Some(line) = gather::line(report, kept) {
+                progress.line(&line);
+            }
+            args.out.as_ref().map_or(Ok(()), |dir| shown::keep(report, kept, dir))
+        },
+    )?;
+    drop(progress);
+    show(args, &report)?;
+    if finished {
+        return Ok(());
     }
+    let whole = report.curves.iter().filter(|c| !c.is_interrupted()).count();
+    let place = args.out.as_ref().map_or(String::new(), |dir| format!(" and in {}", dir.display()));
+    note(&format!("interrupted; {whole} of {} series are complete, what was measured is above{place}", all.len()));
+    Err(Failure::interrupted())
+}
+
+fn show(args: &Args, report: &Report) -> Result<()> {
     match args.format.as_str() {
-        "json" => report::print_json(&report),
-        "csv" => report::print(&shown::csv(&report)),
-        _ => report::print(&shown::markdown(&report)),
+        "json" => report::print_json(report),
+        "csv" => report::print(&shown::csv(report)),
+        _ => report::print(&shown::markdown(report)),
     }
 }
 
@@ -174,6 +192,11 @@ impl Curve {
             time_bound: over.bound(),
             stopped: None,
         }
+    }
+
+    /// Ended by the user.
+    fn is_interrupted(&self) -> bool {
+        self.stopped.as_deref() == Some(gather::INTERRUPTED)
     }
 
     fn fit(&mut self) {

@@ -9,6 +9,7 @@ use std::time::Instant;
 use serde::Serialize;
 use tweedie::config::{Config, ModelConfig, PRESETS, SampleConfig};
 use tweedie::data::{Layout, Task};
+use tweedie::interrupt;
 use tweedie::model::{ConditionAttention, Conditioning, Gelu, count_parameters};
 use tweedie::sample::{Classifier, Generator, GraphUse, Request};
 use tweedie::train::{Trained, Trainer};
@@ -51,6 +52,9 @@ pub struct Model {
     /// markdown, csv or json
     #[arg(long, default_value = "markdown", value_name = "F")]
     format: String,
+    /// Measured for `bench growth`: the first Ctrl-C is for that one, which waits for this; the second ends both
+    #[arg(long, hide = true)]
+    point: bool,
 }
 
 #[derive(clap::Args)]
@@ -141,6 +145,13 @@ pub fn usual(preset: &str) -> (Task, usize, usize) {
 }
 
 impl Model {
+    fn open(&self) -> Result<Device> {
+        if self.point {
+            interrupt::install()?;
+        }
+        Ok(report::open_device(&self.device)?.device)
+    }
+
     fn config(&self, batch: usize) -> Result<(Config, usize)> {
         if !PRESETS.contains(&self.preset.as_str()) {
             let names = PRESETS.join(", ");
@@ -255,7 +266,7 @@ fn time(device: &Device, repeats: usize, start: Instant, mut f: impl FnMut() -> 
 
 pub fn train(args: &TrainArgs) -> Result<()> {
     let start = Instant::now();
-    let device = report::open_device(&args.model.device)?.device;
+    let device = args.model.open()?;
     profile::check(&device, args.model.profile)?;
     let progress = Progress::new();
     let (mut rows, mut profiles) = (Vec::new(), Vec::new());
@@ -353,7 +364,7 @@ impl<'a> Sampler<'a> {
 
 pub fn sample(args: &SampleArgs) -> Result<()> {
     let start = Instant::now();
-    let device = report::open_device(&args.model.device)?.device;
+    let device = args.model.open()?;
     profile::check(&device, args.model.profile)?;
     let progress = Progress::new();
     let (mut rows, mut profiles) = (Vec::new(), Vec::new());

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tweedie::interrupt;
 use tweedie_engine::cpu;
 
 use super::quantity::Quantity;
@@ -22,13 +23,15 @@ pub enum Outcome {
     Point(Point),
     /// Why there is none.
     Stopped(String),
+    /// The signal that stops this program has ended it too.
+    Interrupted,
 }
 
 impl Child<'_> {
     fn command(&self) -> Result<Command> {
         let program = std::env::current_exe().map_err(|e| Failure::ours(format!("this program is not found: {e}")))?;
         let mut c = Command::new(program);
-        c.args(["--threads", &cpu::threads().to_string(), "bench", self.what, "--format", "json"]);
+        c.args(["--threads", &cpu::threads().to_string(), "bench", self.what, "--format", "json", "--point"]);
         c.args(["--preset", &self.args.preset, "--device", &self.args.device]);
         c.args(["--repeats", &self.args.repeats.to_string()]);
         let value = |q: Quantity, usual: usize| if self.over == q { self.value } else { usual }.to_string();
@@ -73,6 +76,9 @@ impl Child<'_> {
             pipe.map(|p| p.read_to_string(&mut text));
             text
         };
+        if !status.success() && interrupt::requested() {
+            return Ok(Outcome::Interrupted);
+        }
         if !status.success() {
             let said = text(child.stderr.as_mut().map(|p| p as &mut dyn Read));
             let why = said.lines().find_map(|l| l.strip_prefix("error: ")).map_or(status.to_string(), String::from);

@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use tweedie::files::write_atomic;
+
+use super::gather::Kept;
 use super::quantity::Quantity;
 use super::{Curve, Point, Report};
 use crate::failure::Result;
@@ -80,26 +83,39 @@ pub fn csv(r: &Report) -> String {
     out
 }
 
-/// `growth-PRESET.{md,csv,json}`, and for each quantity a figure of time and one of memory.
-pub fn write(r: &Report, dir: &Path) -> Result<()> {
-    std::fs::create_dir_all(dir)?;
-    let stem = format!("growth-{}", r.preset);
-    let file = |end: &str| dir.join(format!("{stem}.{end}"));
-    std::fs::write(file("md"), markdown(r))?;
-    std::fs::write(file("csv"), csv(r))?;
-    std::fs::write(file("json"), serde_json::to_string_pretty(r)? + "\n")?;
-    for q in Quantity::ALL {
-        let curves: Vec<&Curve> = r.curves.iter().filter(|c| c.over == q && c.points.len() > 1).collect();
-        if curves.is_empty() {
-            continue;
-        }
-        let time = draw(r, q, &curves, "time", "fastest time (ms)", |p| p.fastest, |c| c.time_exponent)?;
-        figures::save(&time, dir, &format!("{stem}-{}-time", q.flag()))?;
-        let mib = |p: &Point| p.peak / (1 << 20) as f64;
-        let memory = draw(r, q, &curves, "memory", "peak memory (MiB)", mib, |c| c.memory_exponent)?;
-        figures::save(&memory, dir, &format!("{stem}-{}-memory", q.flag()))?;
+fn stem(r: &Report) -> String {
+    format!("growth-{}", r.preset)
+}
+
+/// Write what there is: tables after every point, figures after every series.
+pub fn keep(r: &Report, kept: Kept, dir: &Path) -> Result<()> {
+    write_data(r, dir)?;
+    match kept {
+        Kept::Point => Ok(()),
+        Kept::Series(q) => write_figures(r, q, dir),
     }
+}
+
+/// `growth-PRESET.{md,csv,json}`, each replaced in one step.
+fn write_data(r: &Report, dir: &Path) -> Result<()> {
+    let write = |end: &str, text: String| write_atomic(&dir.join(format!("{}.{end}", stem(r))), text.as_bytes());
+    write("md", markdown(r))?;
+    write("csv", csv(r))?;
+    write("json", serde_json::to_string_pretty(r)? + "\n")?;
     Ok(())
+}
+
+/// A figure of time over one quantity and one of memory, once there is a line to draw.
+fn write_figures(r: &Report, q: Quantity, dir: &Path) -> Result<()> {
+    let curves: Vec<&Curve> = r.curves.iter().filter(|c| c.over == q && c.points.len() > 1).collect();
+    if curves.is_empty() {
+        return Ok(());
+    }
+    let time = draw(r, q, &curves, "time", "fastest time (ms)", |p| p.fastest, |c| c.time_exponent)?;
+    figures::save(&time, dir, &format!("{}-{}-time", stem(r), q.flag()))?;
+    let mib = |p: &Point| p.peak / (1 << 20) as f64;
+    let memory = draw(r, q, &curves, "memory", "peak memory (MiB)", mib, |c| c.memory_exponent)?;
+    Ok(figures::save(&memory, dir, &format!("{}-{}-memory", stem(r), q.flag()))?)
 }
 
 fn draw(

@@ -8,7 +8,9 @@ use tweedie::config::Config;
 use tweedie::data;
 use tweedie::run_dir::RunDir;
 
+use super::super::train::note;
 use super::plan::{Plan, Planned, Variant};
+use super::scale::{Part, name_of};
 use crate::failure::{Failure, Result};
 
 /// A run that was there already.
@@ -21,16 +23,18 @@ pub struct Given {
     pub differs: Vec<String>,
 }
 
-/// Put each of `NAME=RUN` in its place of the plan.
+/// Put each of `NAME=RUN` in its place of the plan. A run that only another WHAT needs is left aside, unopened.
 pub fn put(plan: &mut Plan, given: &[String]) -> Result<()> {
     for text in given {
         let (name, path) = text.split_once('=').filter(|(n, p)| !n.is_empty() && !p.is_empty()).ok_or_else(|| {
             Failure::input(format!("--use {text}: a name, = and a run's folder are needed")).hint(names(plan))
         })?;
-        let place = plan.runs.iter().position(|r| {
-            let of_seed = format!("{}-s{}", r.variant.id(), r.seed);
-            name == of_seed || (r.seed == 0 && name == r.variant.id())
-        });
+        let place = plan.runs.iter().position(|r| is_called(name, r.variant, r.seed));
+        if place.is_none() && is_elsewhere(plan, name) {
+            let what: Vec<String> = plan.what.iter().map(|w| name_of(*w)).collect();
+            note(&format!("--use {text}: not needed for {}", what.join(", ")));
+            continue;
+        }
         let Some(place) = place else {
             return Err(Failure::input(format!("--use {text}: this plan has no run called {name}")).hint(names(plan)));
         };
@@ -39,8 +43,8 @@ pub fn put(plan: &mut Plan, given: &[String]) -> Result<()> {
         }
         let given = open(&plan.runs[place], Path::new(path))?;
         let classes = match plan.runs[place].variant.part() {
-            super::scale::Part::Classes => Some(&plan.classes()?.data[plan.runs[place].seed as usize].class_names),
-            super::scale::Part::Captions => None,
+            Part::Classes => Some(&plan.classes()?.data[plan.runs[place].seed as usize].class_names),
+            Part::Captions => None,
         };
         if classes.is_some_and(|c| checkpoint::load_state(&given.checkpoint).is_ok_and(|s| s.classes != *c)) {
             return Err(Failure::input(format!("--use {text}: its classes are not those of the data")));
@@ -48,6 +52,18 @@ pub fn put(plan: &mut Plan, given: &[String]) -> Result<()> {
         plan.runs[place].given = Some(given);
     }
     Ok(())
+}
+
+/// `NAME-sSEED`; that of seed 0 also without.
+fn is_called(name: &str, variant: Variant, seed: u64) -> bool {
+    name == format!("{}-s{seed}", variant.id()) || (seed == 0 && name == variant.id())
+}
+
+/// Whether another WHAT of the same scale and seeds has a run of this name, so that one list of runs serves them all.
+fn is_elsewhere(plan: &Plan, name: &str) -> bool {
+    let of_scale = |v: &Variant| plan.scale.recipe(v.part()).is_some();
+    let called = |v: Variant| (0..plan.seeds() as u64).any(|seed| is_called(name, v, seed));
+    Variant::ALL.into_iter().filter(of_scale).any(called)
 }
 
 /// The names that this plan has, for a hint.
