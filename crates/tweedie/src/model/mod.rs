@@ -241,8 +241,8 @@ impl Model {
         }
     }
 
-    /// Features \[B, N, width\] of tokens at times `t`, one for each example or B·N for their tokens, ready for the head. `context` has a row for each example
-    /// ([`Context::rows`]).
+    /// Features \[B, N, width\] of tokens at times `t`, one for each example or B·N for their tokens, ready for the head.
+    /// `context` has a row for each example ([`Context::rows`]).
     pub fn features(&self, p: &Pass, input: &Input, t: &[u32], context: &Context) -> Result<Var> {
         let (mut time, n) = (self.times(p, t)?, self.sizes.tokens);
         if t.len() != input.examples() && t.len() == input.examples() * n {
