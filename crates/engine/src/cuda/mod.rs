@@ -5,23 +5,27 @@ mod blas;
 mod compiler;
 mod copies;
 mod graph;
+mod info;
 mod kernels;
+mod launch;
 mod loader;
 mod profile;
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use cudarc::driver::sys::{self, CUdevice_attribute as Attr, CUresult};
+use cudarc::driver::sys::{self, CUresult};
 
 pub use alloc::{Buffer, Usage};
 pub(crate) use blas::{Epilogue, Gemm, Mat};
 pub use copies::Uploads;
 pub use graph::Graph;
+pub use info::{Info, devices};
 pub use kernels::{KernelFile, cache_dir, compile, kernel_files};
 pub(crate) use kernels::{Source, source};
+pub(crate) use launch::{Arg, args, by_type};
 pub use loader::{Found, Libraries, libraries};
 pub use profile::Spent;
 
@@ -56,33 +60,6 @@ macro_rules! cu {
     };
 }
 use cu;
-
-/// Facts about a device.
-#[derive(Clone, Debug)]
-pub struct Info {
-    /// Position among the devices.
-    pub ordinal: usize,
-    /// Marketing name.
-    pub name: String,
-    /// Compute capability, e.g. (9, 0).
-    pub capability: (i32, i32),
-    /// Multiprocessors.
-    pub multiprocessors: usize,
-    /// Memory in bytes.
-    pub memory: usize,
-    /// L2 cache in bytes.
-    pub l2: usize,
-    /// Largest shared memory of one block.
-    pub shared_per_block: usize,
-}
-
-impl Info {
-    /// The compiler's name of this chip, e.g. `sm_80`; for Hopper with the instructions that it alone has, `sm_90a`.
-    pub fn arch(&self) -> String {
-        let only = if self.capability == (9, 0) { "a" } else { "" };
-        format!("sm_{}{}{only}", self.capability.0, self.capability.1)
-    }
-}
 
 struct Inner {
     info: Info,
@@ -119,111 +96,6 @@ impl PartialEq for Cuda {
     fn eq(&self, other: &Cuda) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
-}
-
-/// A kernel argument.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Arg {
-    Ptr(u64),
-    I32(i32),
-    I64(i64),
-    F32(f32),
-}
-
-impl From<&crate::Tensor> for Arg {
-    fn from(t: &crate::Tensor) -> Arg {
-        Arg::Ptr(t.ptr())
-    }
-}
-impl From<Option<&crate::Tensor>> for Arg {
-    fn from(t: Option<&crate::Tensor>) -> Arg {
-        Arg::Ptr(t.map_or(0, crate::Tensor::ptr))
-    }
-}
-impl From<usize> for Arg {
-    fn from(x: usize) -> Arg {
-        Arg::I32(x as i32)
-    }
-}
-impl From<u32> for Arg {
-    fn from(x: u32) -> Arg {
-        Arg::I32(x as i32)
-    }
-}
-impl From<u64> for Arg {
-    fn from(x: u64) -> Arg {
-        Arg::Ptr(x)
-    }
-}
-impl From<i64> for Arg {
-    fn from(x: i64) -> Arg {
-        Arg::I64(x)
-    }
-}
-impl From<f32> for Arg {
-    fn from(x: f32) -> Arg {
-        Arg::F32(x)
-    }
-}
-impl From<bool> for Arg {
-    fn from(x: bool) -> Arg {
-        Arg::I32(x as i32)
-    }
-}
-
-/// `args![&x, &y, n, 0.5]`: kernel arguments of mixed types. `usize`, `u32` and `bool` travel as 32-bit integers,
-/// `i64` as 64-bit, tensors and `u64` as addresses.
-macro_rules! args {
-    ($($a:expr),* $(,)?) => { &[$($crate::cuda::Arg::from($a)),*] };
-}
-pub(crate) use args;
-
-/// `by_type!(dtype, "norm_fwd")`: the kernel's name for an element type. Integers are refused.
-macro_rules! by_type {
-    ($dtype:expr, $name:literal) => {
-        match $dtype {
-            $crate::DType::F32 => concat!($name, "_f32"),
-            $crate::DType::Bf16 => concat!($name, "_bf16"),
-            $crate::DType::U32 => return Err($crate::Error::op($name, "integers have no such op")),
-        }
-    };
-}
-pub(crate) use by_type;
-
-/// Facts about every device, without using any of them.
-pub fn devices() -> Result<Vec<Info>> {
-    libraries().driver.as_ref().map_err(|e| Error::NoCuda(e.clone()))?;
-    cu!(cuInit(0)).map_err(|e| Error::NoCuda(format!("the driver does not start: {e}")))?;
-    let mut n = 0;
-    cu!(cuDeviceGetCount(&mut n))?;
-    (0..n).map(device_info).collect()
-}
-
-fn device_info(ordinal: i32) -> Result<Info> {
-    let mut dev = 0;
-    cu!(cuDeviceGet(&mut dev, ordinal))?;
-    let mut name = [0_i8; 128];
-    cu!(cuDeviceGetName(name.as_mut_ptr().cast(), 127, dev))?;
-    let mut memory = 0;
-    cu!(cuDeviceTotalMem_v2(&mut memory, dev))?;
-    let get = |a: Attr| -> Result<i32> {
-        let mut v = 0;
-        cu!(cuDeviceGetAttribute(&mut v, a, dev))?;
-        Ok(v)
-    };
-    Ok(Info {
-        ordinal: ordinal as usize,
-        // SAFETY: the driver wrote a NUL-terminated name of at most 127 bytes.
-        name: unsafe { CStr::from_ptr(name.as_ptr().cast()) }.to_string_lossy().into_owned(),
-        capability: (
-            get(Attr::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-            get(Attr::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-        ),
-        multiprocessors: get(Attr::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as usize,
-        memory,
-        l2: get(Attr::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as usize,
-        shared_per_block: get(Attr::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as usize,
-    })
 }
 
 impl Cuda {
@@ -436,55 +308,6 @@ impl Cuda {
     pub fn synchronize(&self) -> Result<()> {
         self.bind()?;
         cu!(cuStreamSynchronize(self.0.stream))
-    }
-
-    /// Queue a kernel. `variant` is the file's compile-time parameter (0: none).
-    pub(crate) fn launch(
-        &self,
-        source: &'static Source,
-        variant: u32,
-        name: &'static str,
-        grid: (usize, usize, usize),
-        block: usize,
-        shared: usize,
-        args: &[Arg],
-    ) -> Result<()> {
-        if grid.0 == 0 || grid.1 == 0 || grid.2 == 0 {
-            return Ok(());
-        }
-        self.bind()?;
-        let f = self.kernel(source, variant, name, shared)?;
-        let mut params = [std::ptr::null_mut::<c_void>(); 32];
-        debug_assert!(args.len() <= 32);
-        for (p, a) in params.iter_mut().zip(args) {
-            *p = match a {
-                Arg::Ptr(x) => std::ptr::from_ref(x) as *mut c_void,
-                Arg::I32(x) => std::ptr::from_ref(x) as *mut c_void,
-                Arg::I64(x) => std::ptr::from_ref(x) as *mut c_void,
-                Arg::F32(x) => std::ptr::from_ref(x) as *mut c_void,
-            };
-        }
-        self.count();
-        let (gx, gy, gz) = (grid.0 as u32, grid.1 as u32, grid.2 as u32);
-        let queue = || {
-            cu!(cuLaunchKernel(
-                f,
-                gx,
-                gy,
-                gz,
-                block as u32,
-                1,
-                1,
-                shared as u32,
-                self.0.stream,
-                params.as_mut_ptr(),
-                std::ptr::null_mut()
-            ))
-        };
-        self.timed(|| name.into(), queue).map_err(|e| Error::Cuda {
-            call: "cuLaunchKernel",
-            message: format!("{name} with grid ({gx}, {gy}, {gz}) × {block}, {shared} bytes shared: {e}"),
-        })
     }
 
     fn count(&self) {
