@@ -111,6 +111,21 @@ fn captions(dir: &Path) {
     fs::write(dir.join("captions.toml"), CAPTIONS).unwrap();
 }
 
+/// A run `half` like `whole` that is stopped after two of its four epochs and goes on ends with the same weights.
+fn goes_on_the_same(dir: &Path, train: &impl Fn(&str, &[&str]), whole: &str, half: &str, more: &[&str]) {
+    train(half, &[&["--set", "train.epochs=4", "--set", "train.keep=9"], more].concat());
+    let checkpoints = dir.join(half).join("checkpoints");
+    let all = fs::read_dir(&checkpoints).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    let mut steps: Vec<String> = all.filter(|n| n.starts_with("step-")).collect();
+    steps.sort();
+    assert_eq!(steps.len(), 4);
+    let model =
+        |run: &str| fs::read(dir.join(run).join("checkpoints").join(&steps[3]).join("model.safetensors")).unwrap();
+    steps[2..].iter().for_each(|s| fs::remove_dir_all(checkpoints.join(s)).unwrap());
+    succeeds(dir, &["train", "--resume", half]);
+    assert!(model(half) == model(whole), "the resumed run {half} has other weights");
+}
+
 #[test]
 fn text_is_learned_written_and_measured() {
     let dir = TempDir::new().unwrap();
@@ -124,21 +139,16 @@ fn text_is_learned_written_and_measured() {
     assert!(dir.join("tdd/tokenizer.json").exists());
     assert!(fs::read_dir(dir.join("tdd/samples")).unwrap().count() > 0);
 
-    // A run that is stopped after two of four epochs and goes on ends with the same weights.
-    train("half", &["--set", "train.epochs=4", "--set", "train.keep=9"]);
-    let steps: Vec<String> = {
-        let all = fs::read_dir(dir.join("half/checkpoints")).unwrap().map(|e| e.unwrap().file_name());
-        let mut all: Vec<String> = all.map(|n| n.into_string().unwrap()).filter(|n| n.starts_with("step-")).collect();
-        all.sort();
-        all
-    };
-    assert_eq!(steps.len(), 4);
-    let model =
-        |run: &str| fs::read(dir.join(run).join("checkpoints").join(&steps[3]).join("model.safetensors")).unwrap();
-    let want = model("tdd");
-    steps[2..].iter().for_each(|s| fs::remove_dir_all(dir.join("half/checkpoints").join(s)).unwrap());
-    succeeds(dir, &["train", "--resume", "half"]);
-    assert!(model("half") == want, "the resumed run has other weights");
+    goes_on_the_same(dir, &train, "tdd", "half", &[]);
+    let known = ["--set", "train.known=0.5"];
+    train("knows", &[&["--set", "train.epochs=4"], &known[..]].concat());
+    goes_on_the_same(dir, &train, "knows", "half-known", &known);
+    // Settings that runs of earlier versions do not have take their defaults.
+    let path = dir.join("half/config.toml");
+    let old = fs::read_to_string(&path).unwrap();
+    let new = |l: &&str| !l.starts_with("known =") && !l.starts_with("guesses =");
+    fs::write(&path, old.lines().filter(new).collect::<Vec<_>>().join("\n")).unwrap();
+    assert_eq!(json(dir, &["eval", "half", "--json"]), json(dir, &["eval", "tdd", "--json"]));
 
     for start in ["the cat", "a", ""] {
         let v = json(dir, &["generate", "tdd", "-n", "2", "--prompt", start, "--json"]);

@@ -80,12 +80,9 @@ enum Node {
 pub struct Tape {
     nodes: RefCell<Vec<Node>>,
     recording: bool,
-    /// Bytes that ops may still keep to save time in the backward pass.
-    spare: Cell<usize>,
+    /// Bytes that ops keep to save time in the backward pass.
+    kept: Cell<usize>,
 }
-
-/// For a start, the GELU outputs of half the blocks of a ViT-B at batch 256.
-const SPARE: usize = 1900 << 20;
 
 impl Default for Tape {
     fn default() -> Tape {
@@ -96,12 +93,12 @@ impl Default for Tape {
 impl Tape {
     /// A tape that records for a backward pass.
     pub fn new() -> Tape {
-        Tape { nodes: RefCell::default(), recording: true, spare: Cell::new(SPARE) }
+        Tape { nodes: RefCell::default(), recording: true, kept: Cell::new(0) }
     }
 
     /// A tape that records nothing: forward only, nothing is kept alive.
     pub fn inference() -> Tape {
-        Tape { nodes: RefCell::default(), recording: false, spare: Cell::new(0) }
+        Tape { nodes: RefCell::default(), recording: false, kept: Cell::new(0) }
     }
 
     fn push(&self, node: Node) -> usize {
@@ -136,11 +133,14 @@ impl Tape {
         Var { value, low: None, turned: None, node }
     }
 
-    /// Whether an op may keep so many bytes that it could compute again. All of them together may keep so much and no more.
-    pub(crate) fn spares(&self, bytes: usize) -> bool {
-        let left = self.spare.get().checked_sub(bytes);
-        self.spare.set(left.unwrap_or(self.spare.get()));
-        left.is_some()
+    /// Whether an op may keep so many bytes that it could compute again: all of them together keep at most `limit`.
+    pub(crate) fn spares(&self, bytes: usize, limit: usize) -> bool {
+        let kept = self.kept.get() + bytes;
+        let fits = self.recording && kept <= limit;
+        if fits {
+            self.kept.set(kept);
+        }
+        fits
     }
 
     /// Run `f` keeping only its inputs and its output; the backward pass runs it again for what lies between. Costs a second
@@ -398,8 +398,8 @@ mod tests {
     #[test]
     fn what_is_kept_to_save_time_has_a_limit() {
         let tape = Tape::new();
-        assert!(tape.spares(SPARE - 10) && !tape.spares(11) && tape.spares(10) && !tape.spares(1));
-        assert!(!Tape::inference().spares(1));
+        assert!(tape.spares(90, 100) && !tape.spares(11, 100) && tape.spares(10, 100) && !tape.spares(1, 100));
+        assert!(!Tape::inference().spares(1, 100));
     }
 
     #[test]

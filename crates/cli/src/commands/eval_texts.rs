@@ -183,7 +183,7 @@ fn samples(args: &Args, loaded: &Loaded, sample: &SampleConfig, n: u32) -> Resul
         sampler: sample.sampler,
         unmask: (!loaded.trained.model.is_tdd()).then_some(sample.unmask),
         guesses: guesses(&loaded.trained.model, sample),
-        steps: sample.steps,
+        steps: sample.steps_taken(loaded.trained.model.knows(), loaded.trained.model.sizes().tokens),
         seed: sample.seed,
         diversity,
         examples: made,

@@ -65,7 +65,11 @@ impl Compiler {
     /// Begin with all other files that most programs use.
     fn start(&mut self, file: &str, variant: u32) {
         let attention = ["attention.cu", "attention_short.cu", "attention_group.cu", "attention_group_bwd.cu"];
-        let usual = |f: &KernelFile| f.variant == 0 || (attention.contains(&f.name()) && f.variant == USUAL_HEAD);
+        let hopper = self.arch.ends_with('a');
+        let usual = |f: &KernelFile| {
+            let needed = hopper || !f.name().starts_with("attention_group");
+            f.variant == 0 || (attention.contains(&f.name()) && f.variant == USUAL_HEAD && needed)
+        };
         let mut all = HashMap::new();
         for f in kernel_files().into_iter().filter(usual) {
             let path = self.path(f.source, f.variant);

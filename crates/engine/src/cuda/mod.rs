@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use cudarc::driver::sys::{self, CUresult};
 
 pub use alloc::{Buffer, Usage};
-pub(crate) use blas::{Epilogue, Gemm, Mat};
+pub(crate) use blas::{Epilogue, Gemm, Mat, even_columns};
 pub use copies::Uploads;
 pub use graph::Graph;
 pub use info::{Info, devices};

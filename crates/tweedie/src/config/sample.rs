@@ -122,6 +122,12 @@ impl SampleConfig {
     pub fn settles(&self) -> bool {
         self.unmask == Unmasking::Confident && matches!(self.sampler, Sampler::Argmax | Sampler::Multinomial)
     }
+
+    /// Steps that are taken for texts of so many tokens, by a TDD model that was trained to settle them or not. Each settles a token
+    /// of every text, so more steps than tokens would find nothing to do.
+    pub fn steps_taken(&self, knows: bool, tokens: usize) -> usize {
+        if knows && self.settles() { self.steps.min(tokens) } else { self.steps }
+    }
 }
 
 impl Default for SampleConfig {

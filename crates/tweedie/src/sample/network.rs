@@ -85,7 +85,9 @@ impl<'a> Conditioned<'a> {
     /// All times of a run at once: one pass over the layers' weights instead of one for each step.
     fn know(&self, times: &[usize]) -> Result<()> {
         let mut known = self.times.borrow_mut();
-        let missing: Vec<usize> = times.iter().copied().filter(|t| known.iter().all(|k| k.0 != *t)).collect();
+        let mut missing: Vec<usize> = times.iter().copied().filter(|t| known.iter().all(|k| k.0 != *t)).collect();
+        missing.sort_unstable();
+        missing.dedup();
         if missing.is_empty() {
             return Ok(());
         }

@@ -106,8 +106,7 @@ pub(super) fn walk(
     let mut known = given.map(|g| g.0.clone());
     let (steps, mut settled) = match denoiser.knows() && config.settles() {
         true => {
-            // Every step settles a token of each text, so more steps than tokens would find nothing to do.
-            let config = SampleConfig { steps: config.steps.min(n), ..config.clone() };
+            let config = SampleConfig { steps: config.steps_taken(true, n), ..config.clone() };
             let steps = open_steps(&steps(schedule, &config, vocab)?, config.guesses);
             (steps, Some(Settled::new(&device, (b, n), task.limits)?))
         }

@@ -78,7 +78,7 @@ pub fn run(args: &Args, loaded: &Loaded, source: &Sequences) -> Result<()> {
             sampler: s.sampler,
             unmask: (!tdd).then_some(s.unmask),
             guesses: guesses(&loaded.trained.model, s),
-            steps: s.steps,
+            steps: s.steps_taken(loaded.trained.model.knows(), loaded.trained.model.sizes().tokens),
             guidance: s.guidance,
             candidates: s.candidates,
             rank: (s.candidates > 1).then_some(s.rank),

@@ -161,5 +161,7 @@ attention_bwd_group(const bf16* q, const bf16* k, const bf16* v, const bf16* o, 
 #ifdef HAS_WGMMA
     Short p = {q, k, v, o, d_o, lse, nullptr, dq, dk, dv, items, H, Lq, Lk, q_batch, q_row, kv_batch, kv_row, 0, scale, ROUND, common, of, d_common, C};
     bwd_group(p);
+#else
+    __trap();  // never launched on other chips
 #endif
 }

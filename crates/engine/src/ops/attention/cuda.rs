@@ -179,8 +179,8 @@ fn launch_group(c: &Cuda, p: &Plan, g: &Group, x: &Lies, o: &Tensor, lse: Option
 
 /// As [`own_dimensions`], without the prefix.
 fn group_dimensions(p: &Plan, own: usize) -> [Arg; 8] {
-    let [q_batch, q_row, kv_batch, kv_row] = [p.lq * p.q_row, p.q_row, own * p.kv_row, p.kv_row].map(|x| x as i64);
-    *args![p.heads, p.lq, p.lk, q_batch, q_row, kv_batch, kv_row, p.scale]
+    let [heads, lq, lk, q_batch, q_row, kv_batch, kv_row, _, scale] = own_dimensions(p, own);
+    [heads, lq, lk, q_batch, q_row, kv_batch, kv_row, scale]
 }
 
 /// Room for the output and, if wanted, the log-sum-exp.

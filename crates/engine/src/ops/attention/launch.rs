@@ -6,10 +6,10 @@ pub(super) const WARPS: usize = 4;
 const STAGE_KEYS: usize = 64;
 /// Up to here one block computes the gradients of a head of an example.
 const SHORT: usize = 256;
-/// Queries of a round of `attention_bwd_group`.
-const GROUP_ROUND: usize = 64;
 /// Most warps of such a block.
 const SHORT_WARPS: usize = 8;
+/// Queries of a round of `attention_bwd_group`.
+const GROUP_ROUND: usize = 64;
 
 /// `attention_fwd`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,7 +73,7 @@ impl Short {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Group {
     pub warps: usize,
-    /// Heads of examples that are in shared memory, forward: with 2 one is computed while the next one comes.
+    /// Heads of examples that are in shared memory: with 2 one is computed while the next one comes.
     pub stages: usize,
     pub shared: usize,
 }

@@ -265,6 +265,11 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             // More heads than blocks on a large GPU: blocks go on to a second one, after one round of queries or several.
             (200, 5, 16, 32, 0, true),
             (35, 129, 4, 32, 0, false),
+            (45, 197, 3, 64, 0, false),
+            // By warpgroups: no keys, a few and nearly a whole part of 64 left over; at 256 the backward pass goes another way.
+            (2, 192, 2, 64, 0, false),
+            (1, 250, 2, 64, 0, false),
+            (1, 256, 2, 64, 0, false),
         ],
     };
     // (B, Lq, Lk, H, D, whether keys are masked)

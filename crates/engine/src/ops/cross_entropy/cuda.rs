@@ -1,7 +1,7 @@
 //! Cross-entropy on the GPU.
 
 use super::{Chunk, Linear, Objective, Plain, SOURCE, STATE, STATS, chunks};
-use crate::cuda::{Cuda, Epilogue, Gemm, Mat, args, by_type};
+use crate::cuda::{Cuda, Epilogue, Gemm, Mat, args, by_type, even_columns};
 use crate::error::Result;
 use crate::tape::{Grads, Var};
 use crate::tensor::{DType, Tensor};
@@ -92,10 +92,9 @@ pub(super) fn backward(c: &Cuda, op: &Plain, dy: &Tensor, grads: &mut Grads) -> 
 
 type Head<'a> = (&'a Var, &'a Var, Option<&'a Var>);
 
-/// Chunks of `size` classes, and a last one of fewer than eight where the library's products would take their slow way for an odd
-/// number of classes.
+/// Chunks of `size` classes, and the classes that [`even_columns`] leaves over.
 fn even_chunks(classes: usize, size: usize) -> impl Iterator<Item = Chunk> {
-    let even = if classes > 1024 { classes / ROW_STEP * ROW_STEP } else { classes };
+    let even = even_columns(classes);
     let rest = (even < classes).then_some(Chunk { first: even, count: classes - even });
     chunks(even, size).chain(rest)
 }

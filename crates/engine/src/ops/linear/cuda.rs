@@ -2,7 +2,7 @@
 
 use super::{Affine, SOURCE};
 use crate::cpu::math::Act;
-use crate::cuda::{Cuda, Epilogue, Gemm, Mat, args, by_type};
+use crate::cuda::{Cuda, Epilogue, Gemm, Mat, args, by_type, even_columns};
 use crate::error::Result;
 use crate::ops::elementwise::{add_into_cuda, column_sums_cuda};
 use crate::tape::{Grads, Var};
@@ -73,13 +73,6 @@ pub(super) fn aligned_width(rows: usize, out: usize) -> usize {
     if rows <= FEW { out } else { out.next_multiple_of(8) }
 }
 
-/// (first, count) of the columns in whole groups of eight and of those left over, for many columns of aligned rows: the library's
-/// products of an odd number of them take more than twice the time.
-fn even_columns(n: usize, width: usize) -> ((usize, usize), (usize, usize)) {
-    let even = if n > 1024 && width > n { n / 8 * 8 } else { n };
-    ((0, even), (even, n - even))
-}
-
 /// The result, and the pre-activation if there is one and a gradient is `wanted`. `shape` ends in the layer's outputs, or in more
 /// where rows shall start aligned ([`aligned_width`]).
 pub(super) fn forward(
@@ -122,8 +115,8 @@ pub(super) fn forward(
     let done = match &bias {
         Some(b) => {
             let biased = |(first, n)| part(first, n, Epilogue::Bias(b.ptr() + (first * dtype.size()) as u64));
-            let (even, rest) = even_columns(n, y.width());
-            c.try_gemm(&biased(even))? && (rest.1 == 0 || c.try_gemm(&biased(rest))?)
+            let even = if y.width() > n { even_columns(n) } else { n };
+            c.try_gemm(&biased((0, even)))? && (even == n || c.try_gemm(&biased((even, n - even)))?)
         }
         None => false,
     };

@@ -158,12 +158,16 @@ struct Mlp {
     residual: Option<Var>,
 }
 
-/// Hidden values of more bytes than this are computed again in the backward pass on a GPU, unless the tape has room for them: a
+/// Hidden values of more bytes than this are computed again in the backward pass on a GPU, unless there is room for them: a
 /// quarter of what a transformer's block keeps, for one more pass over them. Smaller ones cost more time than memory.
 const KEPT: usize = 64 << 20;
+/// Share of the device's memory that is room for them: 2 GB of an H200, six of twelve blocks of a ViT-B at batch 256.
+const ROOM: usize = 72;
 
-fn keeps_hidden(tape: &Tape, bytes: usize) -> bool {
-    bytes <= KEPT || tape.spares(bytes)
+fn keeps_hidden(tape: &Tape, hidden: &Tensor) -> bool {
+    let bytes = hidden.len() * hidden.dtype().size();
+    let room = hidden.cuda_device().map_or(usize::MAX, |c| c.info().memory / ROOM);
+    bytes <= KEPT || tape.spares(bytes, room)
 }
 
 /// act(x·w1ᵀ + b1)·w2ᵀ + b2 (+ residual).
@@ -178,7 +182,7 @@ pub fn mlp(
     mlp_keeping(tape, x, first, act, second, residual, keeps_hidden)
 }
 
-/// `keeps` says whether hidden values of so many bytes are kept for the backward pass on a GPU.
+/// `keeps` says whether hidden values are kept for the backward pass on a GPU.
 fn mlp_keeping(
     tape: &Tape,
     x: &Var,
@@ -186,7 +190,7 @@ fn mlp_keeping(
     act: Act,
     (w2, b2): (&Var, &Var),
     residual: Option<&Var>,
-    keeps: fn(&Tape, usize) -> bool,
+    keeps: fn(&Tape, &Tensor) -> bool,
 ) -> Result<Var> {
     let up = Affine::new("mlp", x.value().width(), w1, Some(b1))?;
     let down = Affine::new("mlp", up.out(), w2, Some(b2))?;
@@ -208,7 +212,7 @@ fn mlp_keeping(
         }
     };
     let pre = pre.unwrap_or_else(|| hidden.clone());
-    let keep = hidden.cuda_device().is_none() || keeps(tape, hidden.len() * hidden.dtype().size());
+    let keep = hidden.cuda_device().is_none() || keeps(tape, &hidden);
     let hidden = keep.then_some(hidden);
     Ok(tape.record(y, &inputs, || Mlp { x: x.clone(), up, down, act, pre, hidden, residual: residual.cloned() }))
 }
@@ -322,7 +326,7 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             .normal("b", Role::Type, &[n], 1.0),
         );
         for (act, kept) in [Act::GeluErf, Act::GeluTanh].into_iter().flat_map(|a| [(a, true), (a, false)]) {
-            let (keeps, how): (fn(&Tape, usize) -> bool, _) =
+            let (keeps, how): (fn(&Tape, &Tensor) -> bool, _) =
                 if kept { (keeps_hidden, "") } else { (|_, _| false, ", hidden values not kept") };
             // The input is its own residual, as in a transformer block: two gradients meet.
             out.push(
