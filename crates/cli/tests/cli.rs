@@ -70,6 +70,7 @@ fn what_the_user_got_wrong_is_exit_1_with_a_hint() {
         (&["selftest", "--device", "cuda:4096"], "CUDA is not usable", "tweedie devices"),
         (&["selftest", "--device", "cpu", "--op", "nope"], "no op 'nope'", "tweedie selftest"),
         (&["bench", "ops", "--device", "cpu", "--only", "nope"], "no op 'nope'", "tweedie bench ops"),
+        (&["bench", "ops", "--device", "cpu", "--only", "add,d"], "no op 'd'", "tweedie bench ops"), // the end of add
         (&["selftest", "--devise", "cpu"], "--devise", "tweedie selftest --help"),
         (&["bench"], "needs a command", "tweedie bench --help"),
         (&["--threads", "0", "devices"], "--threads", "tweedie"),
@@ -111,6 +112,15 @@ fn bench_measures_ceilings_and_ops() {
     assert!(v["ceilings"]["memory"].as_f64().unwrap() > 0.0);
     let ops = v["ops"].as_array().unwrap();
     assert!(ops.iter().any(|o| o["op"] == "layer_norm" && o["both"]["ms"].as_f64().unwrap() > 0.0), "{out}");
+    // Exactly those that are named: attention without joint_attention.
+    for names in ["attention", "attention,joint_attention"] {
+        let only = ["bench", "ops", "--device", "cpu", "--quick", "--only", names, "--json"];
+        let v: Value = serde_json::from_str(&run(tweedie(&only)).1).unwrap();
+        let ops: Vec<&str> = v["ops"].as_array().unwrap().iter().map(|o| o["op"].as_str().unwrap()).collect();
+        assert_eq!(ops.join(","), names);
+    }
+    let (_, _, err) = run(tweedie(&["bench", "ops", "--device", "cpu", "--only", "nope"]));
+    assert!(err.contains("the ops are linear, mlp, attention, joint_attention, "), "{err}");
     let (_, out, _) = run(tweedie(&["bench", "ops", "--device", "cpu", "--quick", "--only", "add"]));
     assert_eq!(out.lines().filter(|l| l.starts_with("| ")).count(), 3, "{out}"); // head, rule, one op
 }

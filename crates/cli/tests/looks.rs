@@ -134,10 +134,21 @@ fn growth_is_measured_point_by_point() {
     let csv = std::fs::read_to_string(dir.join("g/growth-digits.csv")).unwrap();
     assert!(csv.lines().count() == 10 && csv.lines().all(|l| l.split(',').count() == 9), "{csv}");
     // A point that takes too long ends its series and says so.
-    let v =
-        json(dir, &[&growth[..], &["--over", "batch", "--what", "train", "--limit", "0", "--format", "json"]].concat());
+    let train = [&growth[..], &["--over", "batch", "--what", "train", "--format", "json"]].concat();
+    let v = json(dir, &[&train[..], &["--limit", "1e-9"]].concat()); // no process starts so fast
     let c = &v["curves"][0];
-    assert!(c["stopped"].as_str().unwrap().contains("more than 0 s") && c["time_exponent"].is_null(), "{c}");
+    assert!(c["stopped"].as_str().unwrap().contains("more than 0.000000001 s") && c["time_exponent"].is_null(), "{c}");
+    for limit in ["0", "nan", "-1", "inf"] {
+        let (code, out, err) = run(dir, &[&train[..], &[&format!("--limit={limit}")]].concat());
+        let told = "error: --limit must be a number of seconds above 0";
+        assert!(code == 1 && out.is_empty() && err.starts_with(told), "{limit}: {err}");
+    }
+    // A file that cannot be written costs no point: here a folder stands in its place.
+    std::fs::create_dir_all(dir.join("full/growth-digits.md")).unwrap();
+    let (code, out, err) = run(dir, &[&train[..], &["--out", "full"]].concat());
+    let v: Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"));
+    assert_eq!((code, v["curves"][0]["points"][0]["value"].as_u64()), (1, Some(1)), "{err}");
+    assert!(err.contains("error: ") && err.contains("growth-digits.md"), "{err}");
     let (code, _, err) = run(dir, &[&growth[..], &["--over", "tokens"]].concat());
     assert!(code == 1 && err.contains("digits has no sequence length"), "{err}");
 }
@@ -151,35 +162,36 @@ fn ctrl_c_loses_no_point_of_growth() {
     use std::process::Stdio;
     let dir = TempDir::new().unwrap();
     let dir = dir.path();
-    // Twelve points of a tenth of a second or more each: most are not measured when the second one is told.
-    let args = ["bench", "growth", "--preset", "digits", "--device", "cpu", "--repeats", "30", "--over", "batch"];
+    // The last of five points takes minutes by its size alone: however late this test is to hear of the first one, there is
+    // something to stop. The signal ends the point that is being measured.
+    let args = ["bench", "growth", "--preset", "digits", "--device", "cpu", "--over", "image", "--what", "train"];
     let mut child = Command::new(env!("CARGO_BIN_EXE_tweedie"))
         .current_dir(dir)
         .args(["--threads", "1"])
         .args(args)
-        .args(["--out", "g", "--format", "json"])
+        .args(["--repeats", "300", "--limit", "3600", "--out", "g", "--format", "json"])
         .process_group(0)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(|l| l.unwrap());
-    let told = lines.find(|l| l.starts_with("train over batch 2: ")).expect("no second point");
+    let told = lines.find(|l| l.starts_with("train over image 4: ")).expect("no first point");
     assert!(told.contains(" ms, ") && told.ends_with("iB"), "{told}");
     let group = format!("-{}", child.id());
     assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
     let rest: Vec<String> = lines.collect();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
-    assert!(rest.iter().any(|l| l.starts_with("interrupted; 0 of 2 series are complete")), "{rest:?}");
+    assert!(rest.iter().any(|l| l.starts_with("interrupted; 0 of 1 series are complete")), "{rest:?}");
     let mut out = String::new();
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
     let v: Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"));
     let curve = &v["curves"][0];
     let values: Vec<_> = curve["points"].as_array().unwrap().iter().map(|p| p["value"].as_u64().unwrap()).collect();
-    assert!(values.starts_with(&[1, 2]) && values.len() < 6, "{values:?}");
+    assert!((1..5).contains(&values.len()) && [4, 8, 16, 32].starts_with(&values), "{values:?}");
     assert_eq!((curve["stopped"].as_str(), v["curves"].as_array().unwrap().len()), (Some("interrupted"), 1));
     assert_eq!(std::fs::read_to_string(dir.join("g/growth-digits.json")).unwrap(), out);
-    assert!(dir.join("g/growth-digits-batch-time.svg").exists());
+    assert_eq!(dir.join("g/growth-digits-image-time.svg").exists(), values.len() > 1, "a line has two points");
     let table = std::fs::read_to_string(dir.join("g/growth-digits.md")).unwrap();
     assert!(table.contains("| interrupted |"), "{table}");
 }

@@ -370,6 +370,7 @@ fn a_run_trained_elsewhere_is_used_if_it_fits() {
     assert!(html.contains("given") && html.contains("train.epochs = 1 (plan: 2)"), "the report does not tell");
     let about: Value = serde_json::from_str(&read(out.join("data/report.json"))).unwrap();
     assert_eq!((&about["runs"][0]["given"]["run"], &about["runs"][1]["given"]), (&json!("mine"), &Value::Null));
+    assert_eq!([0, 1].map(|i| about["runs"][i]["epochs"].as_u64()), [Some(1), Some(2)], "each run's own");
     for (given, words) in [
         ("caption-mdd=mine", &["its method is TDD, not MDD"][..]),
         ("caption-tdd=digits", &["it is about classes, not captions"]),

@@ -205,6 +205,8 @@ fn text_is_learned_written_and_measured() {
     refused(dir, &["generate", "tdd", "--prompt", "THE"], &["vocabulary lacks 'THE'"]);
     refused(dir, &["generate", "tdd", "--prompt", "the cat sat on a mat and saw"], &["28 tokens", "16"]);
     refused(dir, &["generate", "tdd", "--prompt", "a", "--infill", "a_"], &["not both"]);
+    refused(dir, &["generate", "tdd", "--unmask", "confident"], &["--unmask has no meaning here"]);
+    refused(dir, &["generate", "tdd", "--guesses", "0.5"], &["--guesses has no meaning here"]);
     refused(dir, &["eval", "tdd", "--steps", "1,5"], &["--steps has no meaning here"]);
     refused(dir, &["eval", "tdd", "--examples", "2"], &["--examples has no meaning here", "--samples"]);
     refused(dir, &["eval", "tdd", "--samples", "2", "--clip", "x"], &["--clip has no meaning here"]);
@@ -289,7 +291,14 @@ fn captions_are_learned_written_and_measured() {
     refused(dir, &["generate", "tdd"], &["looks at images", "tweedie caption tdd"]);
     refused(dir, &["caption", "tdd", image, "--infill", "a zebra"], &["lacks 'zebra'"]);
     refused(dir, &["trace", "tdd"], &["name one"]);
-    refused(dir, &["eval", "tdd", "--unmask", "random"], &["--unmask has no meaning here"]);
+    for flag in ["--unmask=random", "--guesses=0.5"] {
+        let name = flag.split('=').next().unwrap();
+        refused(dir, &["eval", "tdd", flag], &[name, "has no meaning here", "train.known"]);
+        refused(dir, &["caption", "tdd", image, flag], &[name, "has no meaning here", "train.known"]);
+    }
+    refused(dir, &["caption", "mdd", image, "--guesses", "0.5"], &["--guesses has no meaning here"]);
+    refused(dir, &["caption", "mdd", image, "--schedule", "cosine"], &["--schedule has no meaning here"]);
+    succeeds(dir, &["caption", "mdd", image, "--unmask", "confident"]);
     // A folder of images, each captioned as by itself; more than fit in a batch, with one in it that cannot be read.
     fs::write(dir.join("coco/train2017/10bad.png"), "no image").unwrap();
     let copies = ["coco/train2017", image, image];
@@ -308,6 +317,37 @@ fn captions_are_learned_written_and_measured() {
         let result = serde_json::to_string(out.lines().next().unwrap().split_once(": ").map_or("", |l| l.1)).unwrap();
         assert!(page.contains("data:image/png") && page.contains(&format!("\"result\":{result}")), "{result}");
     }
+}
+
+/// What a model that knows does not heed is refused, if the user asked for it and not the run's own settings.
+#[test]
+fn a_model_that_knows_heeds_every_flag_it_takes() {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    captions(dir);
+    let sets = ["train.epochs=1", "train.known=0.5", "sample.unmask=\"confident\"", "sample.schedule=\"linear\""];
+    let sets: Vec<&str> = sets.into_iter().flat_map(|s| ["--set", s]).collect();
+    succeeds(dir, &[&["train", "captions.toml", "--data", "coco", "--out", "r"], &sets[..]].concat());
+    let commands = [&["eval", "r", "--limit", "4"][..], &["caption", "r", "coco/train2017/0.png"]];
+    for command in commands {
+        let with =
+            |flags: &'static str| [command, &flags.split(' ').filter(|f| !f.is_empty()).collect::<Vec<_>>()].concat();
+        for (flags, words) in [
+            ("--guesses 0.5 --unmask random", "--guesses has no meaning here"),
+            ("--unmask confident --sampler ddim", "--unmask confident has no meaning here"),
+            ("--unmask confident --sampler softmax", "--unmask confident has no meaning here"),
+            ("--guesses 0.5 --sampler ancestral", "--guesses has no meaning here"),
+            ("--schedule cosine", "--schedule has no meaning here"),
+        ] {
+            refused(dir, &with(flags), &[words]);
+        }
+        for flags in ["", "--sampler ddim --schedule cosine", "--unmask random", "--schedule cosine --guesses 0.5"] {
+            succeeds(dir, &with(flags));
+        }
+    }
+    refused(dir, &["eval", "r", "--guesses", "0,.5,1", "--unmask", "random"], &["--guesses has no meaning here"]);
+    let v = json(dir, &["eval", "r", "--limit", "4", "--guesses", "0,.5", "--schedule", "cosine", "--json"]);
+    assert_eq!(v["rows"].as_array().unwrap().len(), 2);
 }
 
 #[cfg(unix)]

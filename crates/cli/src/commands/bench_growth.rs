@@ -1,6 +1,6 @@
 //! `tweedie bench growth`: how time and memory grow with one quantity at a time. Every point is a process of its own (`bench
 //! train` or `bench sample`), so that its peak memory is its own, and it can be stopped when it takes too long. Each is told and
-//! kept as it comes: whoever stops the command keeps what it has measured.
+//! kept as it comes: whoever or whatever stops the command, what it has measured is kept.
 
 mod child;
 mod gather;
@@ -111,11 +111,11 @@ pub fn run(args: &Args) -> Result<()> {
     if !["markdown", "csv", "json"].contains(&args.format.as_str()) {
         return Err(Failure::input(format!("'{}' is not a format; use markdown, csv or json", args.format)));
     }
-    if args.points == 0 || args.batch == 0 || args.steps == 0 || args.repeats == 0 || args.limit.is_nan() {
+    if args.points == 0 || args.batch == 0 || args.steps == 0 || args.repeats == 0 {
         return Err(Failure::input("--points, --batch, --steps and --repeats must be at least 1"));
     }
-    let limit = Duration::try_from_secs_f64(args.limit)
-        .map_err(|_| Failure::input("--limit must be a number of seconds above 0"))?;
+    let limit = Some(args.limit).filter(|s| *s > 0.0).and_then(|s| Duration::try_from_secs_f64(s).ok());
+    let limit = limit.ok_or_else(|| Failure::input("--limit must be a number of seconds above 0"))?;
     let (task, ..) = usual(&args.preset);
     let encoder = ModelConfig::preset(&args.preset)?.encoder;
     let over = match args.over.is_empty() {
@@ -147,7 +147,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     interrupt::install()?;
     let progress = Progress::new();
-    let finished = gather::all(
+    let finished = gather::all_and_show(
         &mut report,
         &all,
         |g, value| {
@@ -161,9 +161,11 @@ pub fn run(args: &Args) -> Result<()> {
             }
             args.out.as_ref().map_or(Ok(()), |dir| shown::keep(report, kept, dir))
         },
+        |report| {
+            progress.tick(""); // its line makes room
+            show(args, report)
+        },
     )?;
-    drop(progress);
-    show(args, &report)?;
     if finished {
         return Ok(());
     }

@@ -26,9 +26,9 @@ pub struct Args {
     /// A sixteenth of the rows and few repeats: to see that it runs, not how fast
     #[arg(long)]
     quick: bool,
-    /// Time the ops alone whose names end so: "attention" is self-attention and joint_attention
-    #[arg(long, value_name = "NAME")]
-    only: Option<String>,
+    /// Time these ops alone, by the names of the table
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    only: Vec<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -134,15 +134,15 @@ pub fn run(args: &Args) -> Result<()> {
     let choice = report::open_device(&args.device)?;
     let setup = Setup::new(choice.device.clone(), args.quick);
     let mut entries = ops_list::entries(&setup);
-    if let Some(only) = &args.only {
+    if !args.only.is_empty() {
         let mut names: Vec<&str> = entries.iter().map(|e| e.op).collect();
         names.dedup();
-        if !names.iter().any(|n| n.ends_with(only)) {
-            return Err(Failure::input(format!("there is no op '{only}' to time on {}", choice.device))
+        if let Some(other) = args.only.iter().find(|o| !names.contains(&o.as_str())) {
+            return Err(Failure::input(format!("there is no op '{other}' to time on {}", choice.device))
                 .cause(format!("the ops are {}", names.join(", ")))
                 .hint("tweedie bench ops --quick"));
         }
-        entries.retain(|e| e.op.ends_with(only));
+        entries.retain(|e| args.only.iter().any(|o| o == e.op));
     }
     let repeats = args.repeats.map_or(if args.quick { 3 } else { 20 }, |n| n.get());
     let timer = Timer { device: choice.device.clone(), repeats };

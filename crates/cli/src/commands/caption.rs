@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<()> {
                 .hint(format!("tweedie generate {name}")));
         }
     }
-    let sample = args.writing.sample(&loaded.config.sample, true)?;
+    let sample = args.writing.sample(&loaded, true)?;
     let mut writer = Writer::new(&args.writing, &args.model, &loaded, &sample, None)?;
     let (mut answers, mut unreadable) = (Vec::new(), 0);
     let paths = files(&args.images)?;

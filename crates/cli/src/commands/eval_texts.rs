@@ -12,6 +12,7 @@ use tweedie::run::Loaded;
 use tweedie::texts;
 
 use super::eval::{Args, Split};
+use super::sampling_flags::{Given, meaningless};
 use super::sequence_args::open_sequences;
 use super::train::note;
 use crate::failure::{Failure, Result};
@@ -75,12 +76,12 @@ fn sequences(args: &Args, loaded: &Loaded) -> Result<(Sequences, String)> {
     Ok((Sequences::new(texts.clone(), tokenizer, &loaded.config.data.sequence_config())?, origin.into()))
 }
 
-/// Flags that mean nothing for this model are refused: a table should not seem to answer them.
+/// Flags that mean nothing for this task are refused: a table should not seem to answer them. Those of the sampler are left to
+/// [`settings`].
 fn check(args: &Args, loaded: &Loaded) -> Result<()> {
     const BOUND: &str = "text is measured by its bound, which needs no sampler; see --samples";
     let text = loaded.config.data.task == Task::Text;
     let quiet = text && args.text.samples == 0;
-    let (tdd, knows) = (loaded.trained.model.is_tdd(), loaded.trained.model.knows());
     for (given, flag, why) in [
         (quiet && !args.steps.is_empty(), "--steps", BOUND),
         (quiet && !args.sampler.is_empty(), "--sampler", BOUND),
@@ -97,12 +98,9 @@ fn check(args: &Args, loaded: &Loaded) -> Result<()> {
         (args.votes.is_some(), "--votes", "captions are not voted on"),
         (args.start.is_some(), "--start", "sequences start from noise"),
         (args.per_class, "--per-class", "sequences have no classes"),
-        (tdd && !knows && !args.text.unmask.is_empty(), "--unmask", "this model masks nothing (see train.known)"),
-        (!knows && !args.text.guesses.is_empty(), "--guesses", "it goes with TDD trained with train.known"),
-        (!tdd && args.schedule.is_some(), "--schedule", "masking has no noise levels"),
     ] {
         if given {
-            return Err(Failure::input(format!("{flag} has no meaning here: {why}")));
+            return Err(meaningless(flag, why));
         }
     }
     Ok(())
@@ -110,12 +108,13 @@ fn check(args: &Args, loaded: &Loaded) -> Result<()> {
 
 pub fn run(args: &Args, loaded: &Loaded) -> Result<()> {
     check(args, loaded)?;
+    let settings = settings(args, loaded)?;
     interrupt::install()?;
     let (source, origin) = sequences(args, loaded)?;
     note(&format!("{}: step {}, {} sequences ({origin})", loaded.checkpoint.display(), loaded.step, source.len()));
     match loaded.config.data.task {
-        Task::Caption => captions::run(args, loaded, &source),
-        _ => text(args, loaded, &source),
+        Task::Caption => captions::run(args, loaded, &source, &settings),
+        _ => text(args, loaded, &source, &settings),
     }
 }
 
@@ -149,10 +148,9 @@ struct Samples {
     examples: Vec<String>,
 }
 
-fn text(args: &Args, loaded: &Loaded, source: &Sequences) -> Result<()> {
+fn text(args: &Args, loaded: &Loaded, source: &Sequences, settings: &[SampleConfig]) -> Result<()> {
     let draws = if args.text.bound == 0 { 8 } else { args.text.bound };
-    let settings = settings(args, loaded)?;
-    let [sample] = &settings[..] else {
+    let [sample] = settings else {
         return Err(Failure::input("samples of text are written in one way; give one of --steps, --sampler, --unmask"));
     };
     let samples = match args.text.samples {
@@ -278,6 +276,12 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
     if settings.iter().any(|s| !(0.0..=1.0).contains(&s.guesses)) {
         return Err(Failure::input("--guesses must lie in [0, 1]"));
     }
+    let given = Given {
+        unmask: !args.text.unmask.is_empty(),
+        guesses: !args.text.guesses.is_empty(),
+        schedule: args.schedule.is_some(),
+    };
+    given.check(&loaded.trained.model, &settings)?;
     Ok(settings)
 }
 

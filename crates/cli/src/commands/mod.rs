@@ -19,6 +19,7 @@ pub mod model_args;
 pub mod quickstart;
 pub mod quickstart_caption;
 pub mod reproduce;
+pub mod sampling_flags;
 pub mod score;
 pub mod selftest;
 pub mod sequence_args;

@@ -13,6 +13,7 @@ use tweedie::tokenize::Tokenizer;
 use tweedie_engine::Tensor;
 
 use super::model_args::ModelArgs;
+use super::sampling_flags::Given;
 use super::trace::{self, Trace};
 use crate::failure::{Failure, Result};
 use crate::figures::Picture;
@@ -125,8 +126,8 @@ fn filled(mut all: Vec<Option<u32>>, n: usize, text: &str) -> Result<Vec<Option<
 
 impl WritingArgs {
     /// The run's sampling settings, changed by the flags.
-    pub fn sample(&self, base: &SampleConfig, conditional: bool) -> Result<SampleConfig> {
-        let mut s = base.clone();
+    pub fn sample(&self, loaded: &Loaded, conditional: bool) -> Result<SampleConfig> {
+        let mut s = loaded.config.sample.clone();
         s.steps = self.steps.unwrap_or(s.steps);
         s.guidance = self.guidance.unwrap_or(s.guidance);
         s.seed = self.seed.unwrap_or(s.seed);
@@ -151,6 +152,9 @@ impl WritingArgs {
         if !(0.0..=1.0).contains(&s.guesses) {
             return Err(Failure::input("--guesses must lie in [0, 1]"));
         }
+        let given =
+            Given { unmask: self.unmask.is_some(), guesses: self.guesses.is_some(), schedule: self.schedule.is_some() };
+        given.check(&loaded.trained.model, std::slice::from_ref(&s))?;
         Ok(s)
     }
 

@@ -79,6 +79,25 @@ pub fn all(
     Ok(true)
 }
 
+/// [`all`], and `show` what there is even if an error ended it: a point can have taken minutes, and a full disk should not cost
+/// it.
+pub fn all_and_show(
+    report: &mut Report,
+    series: &[Growing],
+    measure: impl FnMut(&Growing, usize) -> Result<Outcome>,
+    stop: impl Fn() -> bool,
+    keep: impl FnMut(&Report, Kept) -> Result<()>,
+    show: impl FnOnce(&Report) -> Result<()>,
+) -> Result<bool> {
+    let ended = all(report, series, measure, stop, keep);
+    let shown = match ended.is_ok() || report.curves.iter().any(|c| !c.points.is_empty()) {
+        true => show(report),
+        false => Ok(()), // an error and nothing else
+    };
+    let finished = ended?;
+    shown.map(|()| finished)
+}
+
 /// What to tell of it: a point, or why a series has ended early.
 pub fn line(r: &Report, kept: Kept) -> Option<String> {
     let c = r.curves.last()?;
@@ -100,6 +119,7 @@ mod tests {
 
     use super::super::{Point, shown};
     use super::*;
+    use crate::failure::Failure;
 
     fn empty() -> Report {
         Report {
@@ -207,5 +227,38 @@ mod tests {
         assert!(all(&mut r, &[growing("train"), growing("sample")], measure, || false, keep).unwrap());
         assert_eq!(r.curves.iter().map(|c| c.points.len()).collect::<Vec<_>>(), [1, 3]);
         assert_eq!(told.borrow()[1], "train over batch stopped: at 2: no memory");
+    }
+
+    /// What was measured before an error is shown, and the error is told all the same.
+    #[test]
+    fn an_error_does_not_hide_what_was_measured() {
+        let series = [growing("train"), growing("sample")];
+        // The point of the plan that fails, and that whose files cannot be written.
+        let run = |broken: usize, unwritten: usize| {
+            let (measured, kept, mut shown) = (Cell::new(0), Cell::new(0), None);
+            let count = |n: &Cell<usize>, bad: usize| {
+                n.set(n.get() + 1);
+                if n.get() == bad { Err(Failure::ours(format!("number {bad}"))) } else { Ok(()) }
+            };
+            let ended = all_and_show(
+                &mut empty(),
+                &series,
+                |_, value| count(&measured, broken).map(|()| point(value)),
+                || false,
+                |_, what| if what == Kept::Point { count(&kept, unwritten) } else { Ok(()) },
+                |r| {
+                    let curves = r.curves.iter().map(|c| (c.points.len(), c.stopped.clone()));
+                    shown = Some(curves.collect::<Vec<_>>());
+                    Ok(())
+                },
+            );
+            (ended.map_err(|e| e.to_string()), shown)
+        };
+        let unfinished = || Some(UNFINISHED.to_string());
+        assert_eq!(run(0, 0), (Ok(true), Some(vec![(3, None), (3, None)])));
+        assert_eq!(run(5, 0), (Err("error: number 5".into()), Some(vec![(3, None), (1, unfinished())])));
+        // The point is there, whatever became of its file.
+        assert_eq!(run(0, 2), (Err("error: number 2".into()), Some(vec![(2, unfinished())])));
+        assert_eq!(run(1, 0), (Err("error: number 1".into()), None));
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::json;
-use tweedie::config::{Rank, Sampler, Unmasking};
+use tweedie::config::{Rank, SampleConfig, Sampler, Unmasking};
 use tweedie::data::Sequences;
 use tweedie::interrupt;
 use tweedie::metrics::captions::{CaptionScores, Intervals};
@@ -18,7 +18,7 @@ use tweedie::texts::{self, Captions};
 use super::super::clip_scores::{ClipRows, Judge};
 use super::super::eval::Args;
 use super::super::train::note;
-use super::{bound_text, guesses, name, sampler_name, settings, stopped};
+use super::{bound_text, guesses, name, sampler_name, stopped};
 use crate::failure::Result;
 use crate::report::{self, Align, Table};
 
@@ -61,16 +61,15 @@ impl Row {
     }
 }
 
-pub fn run(args: &Args, loaded: &Loaded, source: &Sequences) -> Result<()> {
+pub fn run(args: &Args, loaded: &Loaded, source: &Sequences, settings: &[SampleConfig]) -> Result<()> {
     let tdd = loaded.trained.model.is_tdd();
-    let settings = settings(args, loaded)?;
     // A folder that holds no CLIP should not be found out after an hour of captions.
     let clip = match &args.text.clip {
         Some(folder) => Some(Clip::load(folder, &loaded.trained.model.device())?),
         None => None,
     };
     let (mut rows, mut made, mut last) = (Vec::new(), Vec::new(), Captions::default());
-    for s in &settings {
+    for s in settings {
         last = texts::captions_until(&loaded.trained, source, &loaded.config, s, args.limit, &interrupt::requested)
             .map_err(|e| stopped(e, "captions were written"))?;
         let scores = last.scores()?;

@@ -19,6 +19,8 @@ pub struct Given {
     /// Its last checkpoint, or the one that was named.
     pub checkpoint: PathBuf,
     pub step: u64,
+    /// Epochs that it was to be trained for.
+    pub epochs: usize,
     /// Settings of training in which it is not what the plan would have trained.
     pub differs: Vec<String>,
 }
@@ -93,7 +95,7 @@ fn open(wanted: &Planned, path: &Path) -> Result<Given> {
     };
     let step = checkpoint::load_state(&checkpoint)?.step;
     let differs = differences(&wanted.config, &config)?;
-    Ok(Given { path: run, checkpoint, step, differs })
+    Ok(Given { path: run, checkpoint, step, epochs: config.train.epochs, differs })
 }
 
 /// Why a run cannot stand in for another: it is of another task, method or loss.
@@ -125,8 +127,8 @@ fn misfit(wanted: &Config, have: &Config) -> Option<String> {
 /// Settings that differ, as `key = have (plan: want)`. How a model is sampled is the plan's choice, and places do not matter.
 fn differences(wanted: &Config, have: &Config) -> Result<Vec<String>> {
     let (mut a, mut b) = (Vec::new(), Vec::new());
-    flatten("", &serde_json::to_value(wanted)?, &mut a);
-    flatten("", &serde_json::to_value(have)?, &mut b);
+    flatten("", &as_written(wanted)?, &mut a);
+    flatten("", &as_written(have)?, &mut b);
     let ignored = |k: &str| {
         let places = ["data.path", "data.workers", "data.cache", "data.image_folder", "model.classes", "model.preset"];
         let course =
@@ -138,6 +140,11 @@ fn differences(wanted: &Config, have: &Config) -> Result<Vec<String>> {
         (have != *want).then(|| format!("{k} = {have} (plan: {want})"))
     });
     Ok(differ.collect())
+}
+
+/// Through text: a value made directly would hold the 0.8 of an f32 as 0.800000011920929.
+fn as_written(config: &Config) -> Result<Value> {
+    Ok(serde_json::from_str(&serde_json::to_string(config)?)?)
 }
 
 fn flatten(prefix: &str, v: &Value, out: &mut Vec<(String, String)>) {
@@ -177,5 +184,9 @@ mod tests {
         });
         let epochs = wanted.train.epochs;
         assert_eq!(differences(&wanted, &longer).unwrap(), [format!("train.epochs = {} (plan: {epochs})", epochs + 1)]);
+        // Numbers are those that a user would write.
+        let knows = with(&|c| c.train.known = 0.8);
+        assert_eq!(differences(&wanted, &knows).unwrap(), ["train.known = 0.8 (plan: 0.0)"]);
+        assert_eq!(differences(&knows, &wanted).unwrap(), ["train.known = 0.0 (plan: 0.8)"]);
     }
 }

@@ -120,7 +120,8 @@ pub fn run(args: &Args) -> Result<()> {
         "said": plan.said(),
         "seeds": plan.seeds(),
         "runs": plan.runs.iter().zip(&finished).map(|(r, f)| json!({
-            "key": r.key, "variant": r.variant.id(), "seed": r.seed, "epochs": r.config.train.epochs, "planned_steps": r.steps,
+            "key": r.key, "variant": r.variant.id(), "seed": r.seed,
+            "epochs": r.given.as_ref().map_or(r.config.train.epochs, |g| g.epochs), "planned_steps": r.steps,
             "steps": f.steps, "seconds": f.seconds, "reused": f.reused,
             "given": r.given.as_ref().map(|g| json!({"run": g.path.display().to_string(), "differs": g.differs})),
         })).collect::<Vec<_>>(),
