@@ -251,6 +251,18 @@ impl Transform {
         self.train
     }
 
+    /// Rows at the top of an image of this size that [`Transform::apply`] looks at.
+    pub fn rows_needed(&self, width: usize, height: usize, at: Address) -> usize {
+        match self.config.crop {
+            Crop::Resized { scale, ratio } if self.train => {
+                let mut draw = Draw::new(at.seed, Stream::Augment, at.epoch, at.example);
+                let rect = geometry::random_crop_rect(&mut draw, width, height, scale, ratio);
+                rect.y + rect.height
+            }
+            _ => height,
+        }
+    }
+
     /// Write the image as (C, H, W) into `out`, which holds [`Transform::values`] numbers.
     pub fn apply(&self, image: Image, at: Address, out: &mut [f32]) {
         let (image, mut draw) = self.pixels(image, at);

@@ -1,7 +1,7 @@
 //! Decoded images kept in memory, for sets so small that decoding them anew in each epoch is a waste. What comes out is the
 //! same with and without.
 
-use super::{Image, ImageSource, Item, Locality, Result, Source, TextSource, Texts};
+use super::{Image, ImageSource, Item, Locality, Needed, Result, Source, TextSource, Texts};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -113,6 +113,11 @@ impl Pixels {
         }
     }
 
+    /// Whether it was decided that the images do not fit.
+    fn keeps_nothing(&self) -> bool {
+        matches!(self.kept.get(), Some(None))
+    }
+
     fn probe(&self, bytes: u64) {
         let mut probed = self.probed.lock().unwrap_or_else(PoisonError::into_inner);
         probed.0 += 1;
@@ -145,6 +150,11 @@ impl ImageSource for Cached<dyn ImageSource> {
     fn get(&self, i: usize) -> Result<Item> {
         let image = self.pixels.get(i, || Ok(self.source.get(i)?.image))?;
         Ok(Item { image, label: self.source.label(i) })
+    }
+
+    fn get_top(&self, i: usize, needed: Needed) -> Result<Item> {
+        // What is kept is kept whole.
+        if self.pixels.keeps_nothing() { self.source.get_top(i, needed) } else { self.get(i) }
     }
 
     fn label(&self, i: usize) -> u32 {

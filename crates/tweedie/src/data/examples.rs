@@ -47,7 +47,8 @@ impl Examples for Classes {
     }
 
     fn read(&self, at: Address, image: &mut [f32], target: &mut [u32]) -> Result<bool> {
-        let item = self.source.get(at.example as usize)?;
+        let needed = |width, height| self.transform.rows_needed(width, height, at);
+        let item = self.source.get_top(at.example as usize, &needed)?;
         self.transform.apply(item.image, at, image);
         target[0] = item.label;
         Ok(false)

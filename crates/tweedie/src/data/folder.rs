@@ -3,7 +3,7 @@
 use super::classes::{ClassList, LabelMap};
 use super::detect::{file_name, list};
 use super::split::Split;
-use super::{DataError, Found, Image, ImageSource, Item, Result, Source};
+use super::{DataError, Found, Image, ImageSource, Item, Needed, Result, Source};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,14 @@ impl ImageSource for FolderSource {
     }
 
     fn get(&self, i: usize) -> Result<Item> {
+        self.get_top(i, &|_, height| height)
+    }
+
+    fn get_top(&self, i: usize, needed: Needed) -> Result<Item> {
         let (path, label) = &self.files[i];
         let corrupt = |message: String| DataError::Corrupt { place: path.display().to_string(), message };
         let bytes = std::fs::read(path).map_err(|e| corrupt(e.to_string()))?;
-        Ok(Item { image: Image::decode(&bytes).map_err(corrupt)?, label: *label })
+        Ok(Item { image: Image::decode_top(&bytes, needed).map_err(corrupt)?, label: *label })
     }
 
     fn label(&self, i: usize) -> u32 {

@@ -36,6 +36,9 @@ fn scratch(n: usize) -> Vec<u8> {
     data
 }
 
+/// Rows from the top that are needed of an image of a width and a height.
+pub type Needed<'a> = &'a dyn Fn(usize, usize) -> usize;
+
 impl Image {
     /// Leave the memory to the next image that this thread decodes.
     pub(crate) fn recycle(self) {
@@ -74,8 +77,13 @@ impl Image {
     /// Decode JPEG, PNG or WebP bytes into three channels, as PIL's `convert("RGB")` does: alpha is dropped, palettes
     /// are expanded, an orientation tag is ignored. The error is the decoder's message.
     pub fn decode(bytes: &[u8]) -> Result<Image, String> {
+        Image::decode_top(bytes, &|_, height| height)
+    }
+
+    /// As [`Image::decode`], but of the image's (width, height) only so many rows at the top are `needed`: those below may be black.
+    pub fn decode_top(bytes: &[u8], needed: Needed) -> Result<Image, String> {
         match bytes {
-            [0xff, 0xd8, ..] => decode_jpeg(bytes),
+            [0xff, 0xd8, ..] => decode_jpeg(bytes, needed),
             [0x89, b'P', b'N', b'G', ..] => decode_png(bytes),
             [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => decode_webp(bytes),
             [] => Err("the file is empty".into()),
@@ -105,11 +113,27 @@ pub(crate) fn luma(p: &[u8]) -> u8 {
     ((19595 * p[0] as u32 + 38470 * p[1] as u32 + 7471 * p[2] as u32 + 0x8000) >> 16) as u8
 }
 
-fn decode_jpeg(bytes: &[u8]) -> Result<Image, String> {
+/// Rows below those that are needed: the colours of a row are mixed with those of the next block.
+const BELOW: usize = 16;
+
+fn decode_jpeg(bytes: &[u8], needed: Needed) -> Result<Image, String> {
     // The decoder fills what is missing with grey, which is right for a viewer and wrong for a training set.
     if !jpeg_has_end(bytes) {
         return Err("the JPEG is cut off (no end marker after the image data)".into());
     }
+    // Blocks come row by row: a decoder that is told of fewer rows is done after them.
+    let shorter = sequential_size(bytes).and_then(|(at, width, height)| {
+        let rows = needed(width, height).saturating_add(BELOW).next_multiple_of(BELOW);
+        (rows < height).then(|| (at, rows as u16, height))
+    });
+    let Some((at, rows, height)) = shorter else { return decode_whole_jpeg(bytes, None) };
+    let mut told = bytes.to_vec();
+    told[at..at + 2].copy_from_slice(&rows.to_be_bytes());
+    decode_whole_jpeg(&told, Some(height))
+}
+
+/// `height`: that of the image, where the bytes tell of fewer rows.
+fn decode_whole_jpeg(bytes: &[u8], height: Option<usize>) -> Result<Image, String> {
     let options = DecoderOptions::default()
         .set_max_width(MAX_SIDE)
         .set_max_height(MAX_SIDE)
@@ -117,14 +141,34 @@ fn decode_jpeg(bytes: &[u8]) -> Result<Image, String> {
     let mut decoder = zune_jpeg::JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     decoder.decode_headers().map_err(|e| e.to_string())?;
     let info = decoder.info().ok_or("no header")?;
-    let (width, height) = (info.width as usize, info.height as usize);
+    let (width, rows) = (info.width as usize, info.height as usize);
     let values = decoder.output_buffer_size().ok_or("no header")?;
-    if values != width * height * 3 {
-        return Err(format!("{values} values where {width}x{height}x3 are expected"));
+    if values != width * rows * 3 {
+        return Err(format!("{values} values where {width}x{rows}x3 are expected"));
     }
-    let mut data = scratch(values);
-    decoder.decode_into(&mut data).map_err(|e| e.to_string())?;
+    let height = height.unwrap_or(rows);
+    let mut data = scratch(width * height * 3);
+    decoder.decode_into(&mut data[..values]).map_err(|e| e.to_string())?;
     Ok(Image { width, height, channels: 3, data })
+}
+
+/// (where the height is written, width, height) of a JPEG whose blocks come once and from the top.
+fn sequential_size(bytes: &[u8]) -> Option<(usize, usize, usize)> {
+    let mut at = 2;
+    loop {
+        let &[0xff, marker, a, b] = bytes.get(at..at + 4)? else { return None };
+        match marker {
+            0xff => at += 1, // fill byte
+            0xc0 | 0xc1 => {
+                let &[h1, h2, w1, w2] = bytes.get(at + 5..at + 9)? else { return None };
+                let side = |a, b| u16::from_be_bytes([a, b]) as usize;
+                return Some((at + 5, side(w1, w2), side(h1, h2)));
+            }
+            // Another kind of frame, the image data or the end.
+            0xc2..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf | 0xd8..=0xda => return None,
+            _ => at += 2 + u16::from_be_bytes([a, b]) as usize,
+        }
+    }
 }
 
 /// True if an end-of-image marker follows the start of the first scan. Thumbnails inside the header do not count.

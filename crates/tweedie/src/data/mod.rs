@@ -23,8 +23,8 @@ mod tar;
 pub use cache::CacheMode;
 pub use detect::Format;
 pub use error::{DataError, Result};
-pub use image::Image;
 pub(crate) use image::luma;
+pub use image::{Image, Needed};
 pub use loader::{Batch, Loader, LoaderConfig, OnCorrupt, Position, Skipped};
 pub use memory::MemorySource;
 pub use order::epoch_order;
@@ -58,6 +58,12 @@ pub trait ImageSource: Send + Sync {
 
     /// Read and decode example `i`. A broken image is [`DataError::Corrupt`] and names its place.
     fn get(&self, i: usize) -> Result<Item>;
+
+    /// As [`ImageSource::get`] for a reader who needs only so many rows at the top of the image: those below may be black.
+    fn get_top(&self, i: usize, needed: Needed) -> Result<Item> {
+        let _ = needed;
+        self.get(i)
+    }
 
     /// The class of example `i`, without reading the image.
     fn label(&self, i: usize) -> u32;

@@ -6,7 +6,7 @@ use super::classes::{ClassList, LabelMap, RawLabel};
 use super::detect::files_below;
 use super::row_groups::{GroupCache, RowGroups};
 use super::split::Split;
-use super::{DataError, Found, Image, ImageSource, Item, Locality, OpenOptions, Result, Source};
+use super::{DataError, Found, Image, ImageSource, Item, Locality, Needed, OpenOptions, Result, Source};
 use ::parquet::basic::Type;
 use ::parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use ::parquet::data_type::{ByteArray, DataType};
@@ -34,7 +34,11 @@ impl ImageSource for ParquetSource {
     }
 
     fn get(&self, i: usize) -> Result<Item> {
-        let image = image_of(&self.groups, &self.images, &self.column, i)?;
+        self.get_top(i, &|_, height| height)
+    }
+
+    fn get_top(&self, i: usize, needed: Needed) -> Result<Item> {
+        let image = image_of(&self.groups, &self.images, &self.column, i, needed)?;
         Ok(Item { image, label: self.labels[i] })
     }
 
@@ -51,8 +55,14 @@ impl ImageSource for ParquetSource {
     }
 }
 
-/// The decoded image of row `i`.
-pub(crate) fn image_of(groups: &RowGroups, cache: &GroupCache<Images>, column: &str, i: usize) -> Result<Image> {
+/// The decoded image of row `i`, as far as it is needed.
+pub(crate) fn image_of(
+    groups: &RowGroups,
+    cache: &GroupCache<Images>,
+    column: &str,
+    i: usize,
+    needed: Needed,
+) -> Result<Image> {
     let g = groups.group_of(i);
     let images = cache.get(groups, g, column, |path, group| read_images(path, group, column))?;
     let corrupt =
@@ -61,7 +71,7 @@ pub(crate) fn image_of(groups: &RowGroups, cache: &GroupCache<Images>, column: &
         .get(i - groups.starts[g] as usize)
         .and_then(Option::as_ref)
         .ok_or_else(|| corrupt("the row has no image bytes (only files with embedded images can be read)".into()))?;
-    Image::decode(bytes.data()).map_err(corrupt)
+    Image::decode_top(bytes.data(), needed).map_err(corrupt)
 }
 
 fn read_images(path: &Path, group: usize, column: &str) -> std::result::Result<Images, String> {

@@ -1,6 +1,6 @@
 //! Which examples belong to which split.
 
-use super::{Image, ImageSource, Item, Locality, OpenOptions, Result, TextSource};
+use super::{Image, ImageSource, Item, Locality, Needed, OpenOptions, Result, TextSource};
 use crate::augment::{Draw, Stream};
 use std::path::Path;
 use std::sync::Arc;
@@ -71,6 +71,10 @@ impl ImageSource for Subset {
 
     fn get(&self, i: usize) -> Result<Item> {
         self.source.get(self.of(i))
+    }
+
+    fn get_top(&self, i: usize, needed: Needed) -> Result<Item> {
+        self.source.get_top(self.of(i), needed)
     }
 
     fn label(&self, i: usize) -> u32 {

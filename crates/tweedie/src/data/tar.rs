@@ -4,7 +4,7 @@
 use super::classes::{ClassList, LabelMap, RawLabel};
 use super::detect::files_below;
 use super::split::Split;
-use super::{DataError, Found, Image, ImageSource, Item, Result, Source};
+use super::{DataError, Found, Image, ImageSource, Item, Needed, Result, Source};
 use rayon::prelude::*;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -30,11 +30,16 @@ impl ImageSource for TarSource {
     }
 
     fn get(&self, i: usize) -> Result<Item> {
+        self.get_top(i, &|_, height| height)
+    }
+
+    fn get_top(&self, i: usize, needed: Needed) -> Result<Item> {
         let m = &self.members[i];
         let path = &self.shards[m.shard as usize];
         let bytes = File::open(path).and_then(|mut file| read_piece(&mut file, m.offset, m.bytes as u64));
         let bytes = bytes.map_err(DataError::io(path))?;
-        let image = Image::decode(&bytes).map_err(|message| DataError::Corrupt { place: self.place(i), message })?;
+        let corrupt = |message| DataError::Corrupt { place: self.place(i), message };
+        let image = Image::decode_top(&bytes, needed).map_err(corrupt)?;
         Ok(Item { image, label: m.label })
     }
 

@@ -46,7 +46,7 @@ impl TextSource for ParquetTexts {
 
     fn image(&self, i: usize) -> Result<Option<Image>> {
         let Some((column, cache)) = &self.images else { return Ok(None) };
-        image_of(&self.groups, cache, column, i).map(Some)
+        image_of(&self.groups, cache, column, i, &|_, height| height).map(Some)
     }
 
     fn place(&self, i: usize) -> String {
