@@ -113,8 +113,9 @@ pub(crate) fn luma(p: &[u8]) -> u8 {
     ((19595 * p[0] as u32 + 38470 * p[1] as u32 + 7471 * p[2] as u32 + 0x8000) >> 16) as u8
 }
 
-/// Rows below those that are needed: the colours of a row are mixed with those of the next block.
-const BELOW: usize = 16;
+/// Most rows of a block of pixels, and rows below those that are needed: halved colours are mixed with those of the next row.
+const BLOCK: usize = 16;
+const BELOW: usize = 2;
 
 fn decode_jpeg(bytes: &[u8], needed: Needed) -> Result<Image, String> {
     // The decoder fills what is missing with grey, which is right for a viewer and wrong for a training set.
@@ -123,7 +124,7 @@ fn decode_jpeg(bytes: &[u8], needed: Needed) -> Result<Image, String> {
     }
     // Blocks come row by row: a decoder that is told of fewer rows is done after them.
     let shorter = sequential_size(bytes).and_then(|(at, width, height)| {
-        let rows = needed(width, height).saturating_add(BELOW).next_multiple_of(BELOW);
+        let rows = needed(width, height).saturating_add(BELOW).next_multiple_of(BLOCK);
         (rows < height).then(|| (at, rows as u16, height))
     });
     let Some((at, rows, height)) = shorter else { return decode_whole_jpeg(bytes, None) };
@@ -152,7 +153,8 @@ fn decode_whole_jpeg(bytes: &[u8], height: Option<usize>) -> Result<Image, Strin
     Ok(Image { width, height, channels: 3, data })
 }
 
-/// (where the height is written, width, height) of a JPEG whose blocks come once and from the top.
+/// (where the height is written, width, height) of a JPEG whose blocks come once and from the top, none of more than
+/// [`BLOCK`] rows.
 fn sequential_size(bytes: &[u8]) -> Option<(usize, usize, usize)> {
     let mut at = 2;
     loop {
@@ -160,9 +162,11 @@ fn sequential_size(bytes: &[u8]) -> Option<(usize, usize, usize)> {
         match marker {
             0xff => at += 1, // fill byte
             0xc0 | 0xc1 => {
-                let &[h1, h2, w1, w2] = bytes.get(at + 5..at + 9)? else { return None };
+                let &[h1, h2, w1, w2, parts] = bytes.get(at + 5..at + 10)? else { return None };
                 let side = |a, b| u16::from_be_bytes([a, b]) as usize;
-                return Some((at + 5, side(w1, w2), side(h1, h2)));
+                let parts = bytes.get(at + 10..at + 10 + 3 * parts as usize)?;
+                let usual = parts.chunks(3).all(|p| p[1] & 15 <= 2); // colours at half the rows, not at a quarter
+                return usual.then(|| (at + 5, side(w1, w2), side(h1, h2)));
             }
             // Another kind of frame, the image data or the end.
             0xc2..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf | 0xd8..=0xda => return None,
