@@ -125,7 +125,7 @@ fn decode_jpeg(bytes: &[u8], needed: Needed) -> Result<Image, String> {
     // Blocks come row by row: a decoder that is told of fewer rows is done after them.
     let shorter = sequential_size(bytes).and_then(|(at, width, height)| {
         let rows = needed(width, height).saturating_add(BELOW).next_multiple_of(BLOCK);
-        (rows < height).then(|| (at, rows as u16, height))
+        (rows < height).then_some((at, rows as u16, height))
     });
     let Some((at, rows, height)) = shorter else { return decode_whole_jpeg(bytes, None) };
     let mut told = bytes.to_vec();
