@@ -180,6 +180,29 @@ fn an_interrupted_plan_goes_on() {
 }
 
 #[test]
+fn a_budget_shortens_runs_and_is_remembered() {
+    let dir = TempDir::new().unwrap();
+    let epochs = || {
+        let about: Value = serde_json::from_slice(&fs::read(dir.path().join("out/data/report.json")).unwrap()).unwrap();
+        about["runs"].as_array().unwrap().iter().map(|r| r["epochs"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    // A thousand epochs would take minutes.
+    let with = |budget: &'static str| ["--budget", budget, "--set", "train.epochs=1000"];
+    let (_, told) = succeeds(tiny(dir.path(), "heatmap", &with("2s")));
+    assert!(told.contains("2 s allow ") && told.contains("2 runs, 0 finished before, 2 to train"), "{told}");
+    let first = epochs();
+    assert!(first.len() == 2 && first[0] == first[1] && (1..1000).contains(&first[0]), "{first:?}");
+    let (_, told) = succeeds(tiny(dir.path(), "heatmap", &with("2s")));
+    assert!(!told.contains(" allow ") && told.contains("2 finished before, 0 to train"), "{told}");
+    assert_eq!(epochs(), first);
+    // More than all of it takes: all epochs.
+    let all = ["--budget", "9h", "--set", "train.epochs=2"];
+    let (_, told) = succeeds(tiny(dir.path(), "heatmap", &all));
+    assert!(told.contains("allow 100.00 % of them"), "{told}");
+    assert_eq!(epochs(), [2, 2]);
+}
+
+#[test]
 fn wrong_words_are_answered_with_the_choices() {
     let dir = TempDir::new().unwrap();
     for (args, words) in [
@@ -198,6 +221,8 @@ fn wrong_words_are_answered_with_the_choices() {
         (&["tokens", "--scale", "cifar10"], &["tokens is about captions", "digits, coco, imagenet"]),
         (&["all", "--set", "augment.mix.mixup_alpha=1"], &["augment.mix", "--class-set"]),
         (&["clipscore", "--clip", "nowhere"], &["nowhere", "config.json"]),
+        (&["main", "--budget", "ten"], &["'ten'", "90s, 10m or 2h"]),
+        (&["main", "--budget", "1m", "--epochs", "3"], &["--budget", "--epochs"]),
         (&["main", "--use", "mdd"], &["--use mdd", "tdd-weighted, tdd-plain, mdd"]),
         (&["main", "--use", "caption=x"], &["no run called caption", "tdd-weighted, tdd-plain, mdd"]),
         // What another WHAT of the scale needs is no error; what nothing needs is.

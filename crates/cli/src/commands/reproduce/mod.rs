@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `scale` | what there is to make, at which sizes |
 //! | `plan` | which runs there are, as resolved settings with a key each |
+//! | `budget` | how many epochs fit a time |
 //! | `given` | runs that were trained elsewhere, used instead |
 //! | `runs` | train what is missing, go on with what was interrupted |
 //! | `lab`, `reading` | measure finished runs; the two readings of a network that predicts noise |
@@ -11,6 +12,7 @@
 //! | `experiments/` | one table or figure each: what it needs, what it shows |
 //! | `section`, `html` | what an experiment shows, as data, text and a page |
 
+mod budget;
 mod caption_lab;
 mod experiments;
 mod given;
@@ -24,7 +26,7 @@ mod section;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tweedie::run_dir::Environment;
@@ -58,6 +60,9 @@ pub struct Args {
     /// Epochs of every run (default: the recipe's)
     #[arg(long, value_name = "N")]
     epochs: Option<NonZeroUsize>,
+    /// As many epochs, at most the recipe's, as all of it takes about this time: 90s, 10m, 2h
+    #[arg(long, value_name = "TIME", value_parser = budget::parse, conflicts_with = "epochs")]
+    budget: Option<Duration>,
     /// Change a setting of every run, e.g. --set train.batch=64 (repeatable)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
@@ -84,7 +89,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let started = Instant::now();
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("runs/reproduce-{}", name_of(args.scale))));
-    let plan = Plan::new(args)?;
+    let mut plan = Plan::new(args, 1.0)?;
     let choice = report::open_device(&args.device)?;
     if let Some(folder) = args.clip.as_ref().filter(|f| !f.join("config.json").exists()) {
         return Err(Failure::input(format!("--clip {}: there is no config.json in it", folder.display()))
@@ -92,6 +97,9 @@ pub fn run(args: &Args) -> Result<()> {
     }
     note(&plan.said());
     interrupt::install()?;
+    if let Some(budget) = args.budget {
+        plan = Plan::new(args, budget::share(&plan, budget, &out, &choice.device)?)?;
+    }
     let finished = runs::complete(&plan, &out.join("runs"), &choice.device)?;
     let trained = started.elapsed().as_secs_f64();
     let mut lab = Lab::new(&plan, &finished, &choice.device, args.clip.as_deref());

@@ -140,7 +140,8 @@ const EVALUATIONS: usize = 20;
 const TEXTS: usize = 16;
 
 impl Plan {
-    pub fn new(args: &Args) -> Result<Plan> {
+    /// `share`: of each recipe's epochs.
+    pub fn new(args: &Args, share: f64) -> Result<Plan> {
         args.scale.check(args.what)?;
         let there = |w: &What| w.part().is_some_and(|p| args.scale.recipe(p).is_some());
         let what: Vec<What> = match args.what {
@@ -157,10 +158,10 @@ impl Plan {
         let mut plan = Plan { scale: args.scale, what, runs: Vec::new(), seeds, classes: None, captions: None };
         let has = |part: Part| variants.iter().any(|v| v.part() == part);
         if has(Part::Classes) {
-            plan.classes = Some(task(args, Part::Classes, open_data)?);
+            plan.classes = Some(task(args, share, Part::Classes, open_data)?);
         }
         if has(Part::Captions) {
-            plan.captions = Some(task(args, Part::Captions, |c| open_sequences(&c.data, c.seed))?);
+            plan.captions = Some(task(args, share, Part::Captions, |c| open_sequences(&c.data, c.seed))?);
         }
         for seed in 0..seeds {
             for &variant in &variants {
@@ -220,9 +221,9 @@ fn seeded(config: &mut Config, seed: usize) {
 }
 
 /// A task's settings, and its data for every seed.
-fn task<D>(args: &Args, part: Part, open: impl Fn(&Config) -> Result<D>) -> Result<Task<D>> {
+fn task<D>(args: &Args, share: f64, part: Part, open: impl Fn(&Config) -> Result<D>) -> Result<Task<D>> {
     let recipe = args.scale.recipe(part).ok_or_else(|| Failure::ours("a task without a recipe"))?;
-    let (base, recipe_epochs) = base(args, part, recipe)?;
+    let (base, recipe_epochs) = base(args, share, part, recipe)?;
     let of = |seed: usize| {
         let mut config = base.clone();
         seeded(&mut config, seed);
@@ -233,7 +234,7 @@ fn task<D>(args: &Args, part: Part, open: impl Fn(&Config) -> Result<D>) -> Resu
 }
 
 /// The recipe with what this command changes for every run.
-fn base(args: &Args, part: Part, recipe: &str) -> Result<(Config, usize)> {
+fn base(args: &Args, share: f64, part: Part, recipe: &str) -> Result<(Config, usize)> {
     let own = match part {
         Part::Classes => &args.class_sets,
         Part::Captions => &args.caption_sets,
@@ -257,10 +258,11 @@ fn base(args: &Args, part: Part, recipe: &str) -> Result<(Config, usize)> {
             .hint(format!("tweedie reproduce {what} --scale {scale} --data PATH")));
     }
     let recipe_epochs = c.train.epochs;
-    if let Some(n) = args.epochs {
+    let epochs = args.epochs.map_or(((recipe_epochs as f64 * share) as usize).max(1), |n| n.get());
+    if epochs != recipe_epochs {
         // A shorter run warms up for the same share of it.
-        c.train.warmup_epochs *= n.get() as f32 / recipe_epochs as f32;
-        c.train.epochs = n.get();
+        c.train.warmup_epochs *= epochs as f32 / recipe_epochs as f32;
+        c.train.epochs = epochs;
     }
     if part == Part::Classes {
         c.train.eval_every = c.train.epochs.div_ceil(EVALUATIONS);

@@ -132,7 +132,7 @@ fn train_one(r: &Planned, path: &Path, device: &Device, title: &str, pace: &Pace
 }
 
 /// How long a run takes, in units of its own.
-fn work(r: &Planned) -> f64 {
+pub fn work(r: &Planned) -> f64 {
     r.steps as f64 * step_work(&r.config)
 }
 

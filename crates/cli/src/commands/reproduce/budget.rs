@@ -1,0 +1,110 @@
+//! `--budget`: as many epochs as fit a time. A few steps of each task are timed, and all runs are shortened by one share.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tweedie::files;
+use tweedie_engine::Device;
+
+use super::super::train::{new_trainer, note, open_material};
+use super::plan::{Plan, Planned};
+use super::runs::work;
+use crate::failure::{Failure, Result};
+use crate::report;
+
+/// Share of the time that training steps may take: the rest is for evaluations in between and for measuring at the end.
+const TRAINING: f64 = 0.6;
+/// Steps before the clock starts (kernels are compiled, caches filled), and steps that are timed.
+const WARM: usize = 3;
+const TIMED: usize = 10;
+/// The first steps of a slow machine may be all that is timed.
+const LONGEST: Duration = Duration::from_secs(20);
+
+/// `90s`, `10m` or `2h`.
+pub fn parse(text: &str) -> std::result::Result<Duration, String> {
+    let wrong = || format!("'{text}' is not a time such as 90s, 10m or 2h");
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let each = match unit {
+        's' => 1.0,
+        'm' => 60.0,
+        'h' => 3600.0,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    let seconds = number * each;
+    if !(1.0..=1e8).contains(&seconds) {
+        return Err(format!("'{text}' must be a second or more"));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// The share of each recipe's epochs that fits. It is noted in `out`, so that the same command goes on with the same runs.
+pub fn share(plan: &Plan, budget: Duration, out: &Path, device: &Device) -> Result<f64> {
+    let file = out.join("budget.json");
+    let noted = std::fs::read(&file).ok().and_then(|b| serde_json::from_slice::<Value>(&b).ok());
+    let same = noted.filter(|v| v["seconds"].as_f64() == Some(budget.as_secs_f64()) && v["runs"] == json!(keys(plan)));
+    if let Some(share) = same.and_then(|v| v["share"].as_f64()) {
+        return Ok(share);
+    }
+    let mut seconds = 0.0;
+    for part in plan.parts() {
+        let runs: Vec<&Planned> = plan.runs.iter().filter(|r| r.given.is_none() && r.variant.part() == part).collect();
+        // The first is TDD: the most work of a step.
+        let Some(first) = runs.first() else { continue };
+        let pace = time_of_step(first, device)? * first.steps as f64 / work(first);
+        seconds += runs.iter().map(|r| pace * work(r)).sum::<f64>();
+    }
+    let share = if seconds > 0.0 { (TRAINING * budget.as_secs_f64() / seconds).min(1.0) } else { 1.0 };
+    note(&format!(
+        "all epochs would take about {} of training; {} allow {:.2} % of them",
+        report::duration(seconds),
+        report::duration(budget.as_secs_f64()),
+        100.0 * share
+    ));
+    let about = json!({"seconds": budget.as_secs_f64(), "share": share, "runs": keys(plan)});
+    std::fs::create_dir_all(out).map_err(|e| Failure::input(format!("{}: {e}", out.display())))?;
+    files::write_atomic(&file, &serde_json::to_vec_pretty(&about)?)?;
+    Ok(share)
+}
+
+fn keys(plan: &Plan) -> Vec<&str> {
+    plan.runs.iter().map(|r| r.key.as_str()).collect()
+}
+
+/// Seconds of a training step.
+fn time_of_step(r: &Planned, device: &Device) -> Result<f64> {
+    let mut trainer = new_trainer(&r.config, open_material(&r.config, None)?, device, false)?;
+    let mut loader = trainer.loader()?;
+    let (begin, mut since, mut timed) = (Instant::now(), Instant::now(), 0);
+    for i in 0..WARM + TIMED {
+        let batch = loader.next().ok_or_else(|| Failure::ours("the loader of a training run ended"))??;
+        // Reading the loss waits for the device.
+        trainer.train_step(&batch)?.item()?;
+        loader.recycle(batch);
+        if i < WARM && begin.elapsed() < LONGEST {
+            since = Instant::now();
+            continue;
+        }
+        timed += 1;
+        if begin.elapsed() > LONGEST {
+            break;
+        }
+    }
+    Ok(since.elapsed().as_secs_f64() / timed.max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read() {
+        assert_eq!(parse("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse("2h"), Ok(Duration::from_secs(7200)));
+        for bad in ["", "10", "m", "ten m", "-1s", "0s", "nanm", "infh", "5µ"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}
