@@ -13,8 +13,8 @@ use super::runs::work;
 use crate::failure::{Failure, Result};
 use crate::report;
 
-/// Share of the time that training steps may take. Timed one by one they seem longer than they are in a run, so that evaluations and
-/// measuring find room too.
+/// Share of the time that training steps may take. Timed one by one they seem longer than they are in a run, so that evaluations
+/// and measuring find room too.
 const TRAINING: f64 = 0.85;
 /// Steps before the clock starts (kernels are compiled, caches filled), and steps that are timed.
 const WARM: usize = 3;
@@ -51,7 +51,7 @@ pub fn share(plan: &Plan, budget: Duration, out: &Path, device: &Device) -> Resu
     let mut seconds = 0.0;
     for part in plan.parts() {
         let runs: Vec<&Planned> = plan.runs.iter().filter(|r| r.given.is_none() && r.variant.part() == part).collect();
-        // The first is TDD: the most work of a step.
+        // One stands for all: the others take their share of its work.
         let Some(first) = runs.first() else { continue };
         let pace = time_of_step(first, device)? * first.steps as f64 / work(first);
         seconds += runs.iter().map(|r| pace * work(r)).sum::<f64>();
@@ -64,7 +64,7 @@ pub fn share(plan: &Plan, budget: Duration, out: &Path, device: &Device) -> Resu
         100.0 * share
     ));
     let about = json!({"seconds": budget.as_secs_f64(), "share": share, "runs": keys(plan)});
-    std::fs::create_dir_all(out).map_err(|e| Failure::input(format!("{}: {e}", out.display())))?;
+    std::fs::create_dir_all(out)?;
     files::write_atomic(&file, &serde_json::to_vec_pretty(&about)?)?;
     Ok(share)
 }

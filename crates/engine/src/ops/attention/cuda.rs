@@ -134,13 +134,14 @@ pub(super) fn forward_joint(
     let (o, lse) = results(c, p, qkv.dtype(), want_lse)?;
     // The kernel's k and v are the tokens' own.
     let own = Plan { kv_row: p.q_row, k_at: p.heads * p.size, ..*p };
-    let mut all = args![qkv, at(qkv, own.k_at), at(qkv, own.v_at()), &o, lse.as_ref(), None::<&Tensor>].to_vec();
-    all.extend(own_dimensions(&own, p.lq));
     let (k, v) = (at(qkv, own.k_at), at(qkv, own.v_at()));
-    let lies = Lies { q: qkv.ptr(), k, v, own: p.lq, common: Some((keys, rows)) };
-    match group_of(c, None, &own, Group::forward) {
-        Some(group) => launch_group(c, &own, &group, &lies, &o, lse.as_ref())?,
-        None => launch_forward(c, p, all, Some((keys, rows)))?,
+    if let Some(group) = group_of(c, None, &own, Group::forward) {
+        let lies = Lies { q: qkv.ptr(), k, v, own: p.lq, common: Some((keys, rows)) };
+        launch_group(c, &own, &group, &lies, &o, lse.as_ref())?;
+    } else {
+        let mut all = args![qkv, k, v, &o, lse.as_ref(), None::<&Tensor>].to_vec();
+        all.extend(own_dimensions(&own, p.lq));
+        launch_forward(c, p, all, Some((keys, rows)))?;
     }
     Ok((o, lse))
 }
@@ -167,14 +168,27 @@ struct Lies<'a> {
 }
 
 fn launch_group(c: &Cuda, p: &Plan, g: &Group, x: &Lies, o: &Tensor, lse: Option<&Tensor>) -> Result<()> {
-    let (threads, items) = (32 * g.warps, p.batch * p.heads);
+    let items = p.batch * p.heads;
     let (keys, of) = (x.common.map(|c| c.0), x.common.map(|c| &c.1.of));
     let mut all = args![x.q, x.k, x.v, o, lse, items].to_vec();
     all.extend(group_dimensions(p, x.own));
     all.extend_from_slice(args![g.stages, keys, of, p.lk - x.own]);
-    let name = "attention_fwd_group";
-    let blocks = items.min(c.resident_blocks(&SOURCE_GROUP, p.size as u32, name, threads, g.shared)?);
-    c.launch(&SOURCE_GROUP, p.size as u32, name, (blocks, 1, 1), threads, g.shared, &all)
+    launch_heads(c, &SOURCE_GROUP, p, "attention_fwd_group", g.warps, g.shared, &all)
+}
+
+/// Blocks that take one head of one example after the other, as many as the device holds at once.
+fn launch_heads(
+    c: &Cuda,
+    source: &'static Source,
+    p: &Plan,
+    name: &'static str,
+    warps: usize,
+    shared: usize,
+    args: &[Arg],
+) -> Result<()> {
+    let (variant, threads) = (p.size as u32, 32 * warps);
+    let blocks = (p.batch * p.heads).min(c.resident_blocks(source, variant, name, threads, shared)?);
+    c.launch(source, variant, name, (blocks, 1, 1), threads, shared, args)
 }
 
 /// As [`own_dimensions`], without the prefix.
@@ -231,18 +245,23 @@ impl Saved<'_> {
         common: Option<(&Tensor, &Rows, &Tensor)>,
     ) -> Result<()> {
         let p = &self.plan;
-        let count = common.map_or(0, |_| p.lk - p.lq);
-        let (variant, threads, items) = (p.size as u32, 32 * s.warps, p.batch * p.heads);
+        let (own, elsewhere) = self.common(common);
         let name = if s.tiles == 1 { "attention_bwd_short_1" } else { "attention_bwd_short_2" };
         let mut all = self.qkv().to_vec();
         all.extend_from_slice(args![&self.o, &self.d_o, self.lse, self.mask, dq]);
         all.extend(self.dk_dv(dkv));
-        all.extend_from_slice(args![items]);
-        all.extend(own_dimensions(p, p.lk - count));
-        let (keys, of, d_common) = (common.map(|c| c.0), common.map(|c| &c.1.of), common.map(|c| c.2));
-        all.extend_from_slice(args![s.block_rows, keys, of, d_common, count]);
-        let blocks = items.min(c.resident_blocks(&SOURCE_SHORT, variant, name, threads, s.shared)?);
-        c.launch(&SOURCE_SHORT, variant, name, (blocks, 1, 1), threads, s.shared, &all)
+        all.extend_from_slice(args![p.batch * p.heads]);
+        all.extend(own_dimensions(p, own));
+        all.extend_from_slice(args![s.block_rows]);
+        all.extend(elsewhere);
+        launch_heads(c, &SOURCE_SHORT, p, name, s.warps, s.shared, &all)
+    }
+
+    /// How many keys are the tokens' own, and the arguments for those that lie elsewhere.
+    fn common(&self, common: Option<(&Tensor, &Rows, &Tensor)>) -> (usize, [Arg; 4]) {
+        let count = common.map_or(0, |_| self.plan.lk - self.plan.lq);
+        let (keys, of, gradient) = (common.map(|c| c.0), common.map(|c| &c.1.of), common.map(|c| c.2));
+        (self.plan.lk - count, *args![keys, of, gradient, count])
     }
 
     /// As [`Saved::short`], by warpgroups.
@@ -255,18 +274,14 @@ impl Saved<'_> {
         common: Option<(&Tensor, &Rows, &Tensor)>,
     ) -> Result<()> {
         let p = &self.plan;
-        let count = common.map_or(0, |_| p.lk - p.lq);
-        let (variant, threads, items) = (p.size as u32, 32 * g.warps, p.batch * p.heads);
+        let (own, elsewhere) = self.common(common);
         let mut all = self.qkv().to_vec();
         all.extend_from_slice(args![&self.o, &self.d_o, self.lse, dq]);
         all.extend(self.dk_dv(dkv));
-        all.extend_from_slice(args![items]);
-        all.extend(group_dimensions(p, p.lk - count));
-        let (keys, of, d_common) = (common.map(|c| c.0), common.map(|c| &c.1.of), common.map(|c| c.2));
-        all.extend_from_slice(args![keys, of, d_common, count]);
-        let name = "attention_bwd_group";
-        let blocks = items.min(c.resident_blocks(&SOURCE_GROUP_BWD, variant, name, threads, g.shared)?);
-        c.launch(&SOURCE_GROUP_BWD, variant, name, (blocks, 1, 1), threads, g.shared, &all)
+        all.extend_from_slice(args![p.batch * p.heads]);
+        all.extend(group_dimensions(p, own));
+        all.extend(elsewhere);
+        launch_heads(c, &SOURCE_GROUP_BWD, p, "attention_bwd_group", g.warps, g.shared, &all)
     }
 
     /// Any length in bf16: scores are made twice, once for each gradient.
