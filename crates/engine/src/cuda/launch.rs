@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use super::{Cuda, Source, cu};
+use super::{Cuda, Source, TileMap, cu};
 use crate::error::{Error, Result};
 
 /// A kernel argument.
@@ -86,14 +86,32 @@ impl Cuda {
         shared: usize,
         args: &[Arg],
     ) -> Result<()> {
+        self.launch_mapped(source, variant, name, grid, block, shared, &[], args)
+    }
+
+    /// As [`Cuda::launch`], for a kernel whose first parameters are maps of tiles.
+    pub(crate) fn launch_mapped(
+        &self,
+        source: &'static Source,
+        variant: u32,
+        name: &'static str,
+        grid: (usize, usize, usize),
+        block: usize,
+        shared: usize,
+        maps: &[TileMap],
+        args: &[Arg],
+    ) -> Result<()> {
         if grid.0 == 0 || grid.1 == 0 || grid.2 == 0 {
             return Ok(());
         }
         self.bind()?;
         let f = self.kernel(source, variant, name, shared)?;
         let mut params = [std::ptr::null_mut::<c_void>(); 32];
-        debug_assert!(args.len() <= 32);
-        for (p, a) in params.iter_mut().zip(args) {
+        debug_assert!(maps.len() + args.len() <= 32);
+        for (p, map) in params.iter_mut().zip(maps) {
+            *p = std::ptr::from_ref(&map.0) as *mut c_void;
+        }
+        for (p, a) in params.iter_mut().skip(maps.len()).zip(args) {
             *p = match a {
                 Arg::Ptr(x) => std::ptr::from_ref(x) as *mut c_void,
                 Arg::I32(x) => std::ptr::from_ref(x) as *mut c_void,

@@ -10,6 +10,7 @@ mod kernels;
 mod launch;
 mod loader;
 mod profile;
+mod tile_map;
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -28,6 +29,7 @@ pub(crate) use kernels::{Source, source};
 pub(crate) use launch::{Arg, args, by_type};
 pub use loader::{Found, Libraries, libraries};
 pub use profile::Spent;
+pub(crate) use tile_map::{TileMap, Tiles};
 
 use crate::error::{Error, Result};
 use alloc::Pool;

@@ -1,8 +1,8 @@
 //! Attention on the GPU.
 
-use super::launch::{Forward, Group, Short, WARPS};
+use super::launch::{Forward, GROUP_ROUND, Group, Short, WARPS};
 use super::{Plan, Rows};
-use crate::cuda::{Arg, Cuda, Source, args, by_type};
+use crate::cuda::{Arg, Cuda, Source, TileMap, Tiles, args, by_type};
 use crate::error::{Result, ensure};
 use crate::tensor::{DType, Tensor};
 
@@ -16,8 +16,8 @@ macro_rules! tiled {
 pub(crate) static SOURCE: Source = tiled!(; "attention.cu");
 pub(crate) static SOURCE_BWD: Source = tiled!(; "attention_bwd.cu");
 pub(crate) static SOURCE_SHORT: Source = tiled!("rounds.cu"; "attention_short.cu");
-pub(crate) static SOURCE_GROUP: Source = tiled!("wgmma.cu"; "attention_group.cu");
-pub(crate) static SOURCE_GROUP_BWD: Source = tiled!("wgmma.cu", "rounds.cu"; "attention_group_bwd.cu");
+pub(crate) static SOURCE_GROUP: Source = tiled!("wgmma.cu", "bulk.cu"; "attention_group.cu");
+pub(crate) static SOURCE_GROUP_BWD: Source = tiled!("wgmma.cu", "bulk.cu"; "attention_group_bwd.cu");
 pub(crate) static SOURCE_F32: Source = Source { file: "attention_f32.cu", code: include_str!("attention_f32.cu") };
 pub(crate) static SOURCE_PAD: Source = Source { file: "pad.cu", code: include_str!("pad.cu") };
 pub(crate) static SOURCE_KEYS: Source = Source { file: "keys.cu", code: include_str!("keys.cu") };
@@ -167,34 +167,46 @@ struct Lies<'a> {
     common: Option<(&'a Tensor, &'a Rows)>,
 }
 
-fn launch_group(c: &Cuda, p: &Plan, g: &Group, x: &Lies, o: &Tensor, lse: Option<&Tensor>) -> Result<()> {
-    let items = p.batch * p.heads;
-    let (keys, of) = (x.common.map(|c| c.0), x.common.map(|c| &c.1.of));
-    let mut all = args![x.q, x.k, x.v, o, lse, items].to_vec();
-    all.extend(group_dimensions(p, x.own));
-    all.extend_from_slice(args![g.stages, keys, of, p.lk - x.own]);
-    launch_heads(c, &SOURCE_GROUP, p, "attention_fwd_group", g.warps, g.shared, &all)
+impl Lies<'_> {
+    /// Maps for queries, `query_rows` at a time, and for all keys and values of an example: q, k, v, the shared keys.
+    fn maps(&self, c: &Cuda, p: &Plan, query_rows: usize, key_rows: usize) -> Result<[TileMap; 4]> {
+        let (columns, count, shared) = (p.heads * p.size, p.batch, p.lk - self.own);
+        let (matrix, tile_rows) = (p.lq * p.q_row, query_rows);
+        let q = Tiles { ptr: self.q, columns, rows: p.lq, count, row: p.q_row, matrix, tile_rows };
+        let (matrix, tile_rows) = (self.own * p.kv_row, key_rows - shared);
+        let k = Tiles { ptr: self.k, columns, rows: self.own, count, row: p.kv_row, matrix, tile_rows };
+        let v = Tiles { ptr: self.v, ..k };
+        // Without shared keys any map will do: it is not read.
+        let common = self.common.map_or(q, |(keys, _)| {
+            let (row, matrix) = (2 * columns, shared * 2 * columns);
+            let (ptr, count) = (keys.ptr(), keys.len() / matrix);
+            Tiles { ptr, columns: row, rows: shared, count, row, matrix, tile_rows: shared }
+        });
+        Ok([c.tile_map(&q)?, c.tile_map(&k)?, c.tile_map(&v)?, c.tile_map(&common)?])
+    }
 }
 
-/// Blocks that take one head of one example after the other, as many as the device holds at once.
+fn launch_group(c: &Cuda, p: &Plan, g: &Group, x: &Lies, o: &Tensor, lse: Option<&Tensor>) -> Result<()> {
+    let maps = x.maps(c, p, p.lq.next_multiple_of(16), g.key_rows)?;
+    let (of, items) = (x.common.map(|c| &c.1.of), p.batch * p.heads);
+    let all = args![of, p.lk - x.own, g.key_rows, o, lse, items, p.heads, p.lq, p.lk, p.scale, g.stages];
+    launch_heads(c, &SOURCE_GROUP, p, "attention_fwd_group", (g.warps, g.shared), &maps, all)
+}
+
+/// Blocks of `room` = (warps, bytes of shared memory) that take one head of one example after the other, as many as the
+/// device holds at once.
 fn launch_heads(
     c: &Cuda,
     source: &'static Source,
     p: &Plan,
     name: &'static str,
-    warps: usize,
-    shared: usize,
+    (warps, shared): (usize, usize),
+    maps: &[TileMap],
     args: &[Arg],
 ) -> Result<()> {
     let (variant, threads) = (p.size as u32, 32 * warps);
     let blocks = (p.batch * p.heads).min(c.resident_blocks(source, variant, name, threads, shared)?);
-    c.launch(source, variant, name, (blocks, 1, 1), threads, shared, args)
-}
-
-/// As [`own_dimensions`], without the prefix.
-fn group_dimensions(p: &Plan, own: usize) -> [Arg; 8] {
-    let [heads, lq, lk, q_batch, q_row, kv_batch, kv_row, _, scale] = own_dimensions(p, own);
-    [heads, lq, lk, q_batch, q_row, kv_batch, kv_row, scale]
+    c.launch_mapped(source, variant, name, (blocks, 1, 1), threads, shared, maps, args)
 }
 
 /// Room for the output and, if wanted, the log-sum-exp.
@@ -254,7 +266,7 @@ impl Saved<'_> {
         all.extend(own_dimensions(p, own));
         all.extend_from_slice(args![s.block_rows]);
         all.extend(elsewhere);
-        launch_heads(c, &SOURCE_SHORT, p, name, s.warps, s.shared, &all)
+        launch_heads(c, &SOURCE_SHORT, p, name, (s.warps, s.shared), &[], &all)
     }
 
     /// How many keys are the tokens' own, and the arguments for those that lie elsewhere.
@@ -274,14 +286,22 @@ impl Saved<'_> {
         common: Option<(&Tensor, &Rows, &Tensor)>,
     ) -> Result<()> {
         let p = &self.plan;
-        let (own, elsewhere) = self.common(common);
-        let mut all = self.qkv().to_vec();
-        all.extend_from_slice(args![&self.o, &self.d_o, self.lse, dq]);
+        let (own, [_, of, d_common, count]) = self.common(common);
+        let (k, v) = (at(&self.kv, p.k_at), at(&self.kv, p.v_at()));
+        let lies = Lies { q: self.q.ptr(), k, v, own, common: common.map(|c| (c.0, c.1)) };
+        let [q, k, v, shared] = lies.maps(c, p, GROUP_ROUND, g.key_rows)?;
+        let (columns, rows, tile_rows) = (p.heads * p.size, p.lq, GROUP_ROUND);
+        let like_o = |x: &Tensor| {
+            let (row, matrix) = (columns, p.lq * columns);
+            c.tile_map(&Tiles { ptr: x.ptr(), columns, rows, count: p.batch, row, matrix, tile_rows })
+        };
+        let maps = [q, k, v, shared, like_o(&self.o)?, like_o(&self.d_o)?];
+        let [heads, lq, lk, q_batch, q_row, kv_batch, kv_row, _, scale] = own_dimensions(p, own);
+        let mut all = vec![of, count];
+        all.extend_from_slice(args![g.key_rows, self.lse, dq]);
         all.extend(self.dk_dv(dkv));
-        all.extend_from_slice(args![p.batch * p.heads]);
-        all.extend(group_dimensions(p, own));
-        all.extend(elsewhere);
-        launch_heads(c, &SOURCE_GROUP_BWD, p, "attention_bwd_group", g.warps, g.shared, &all)
+        all.extend([d_common, (p.batch * p.heads).into(), heads, lq, lk, q_batch, q_row, kv_batch, kv_row, scale]);
+        launch_heads(c, &SOURCE_GROUP_BWD, p, "attention_bwd_group", (g.warps, g.shared), &maps, &all)
     }
 
     /// Any length in bf16: scores are made twice, once for each gradient.

@@ -9,7 +9,9 @@ const SHORT: usize = 256;
 /// Most warps of such a block.
 const SHORT_WARPS: usize = 8;
 /// Queries of a round of `attention_bwd_group`.
-const GROUP_ROUND: usize = 64;
+pub(super) const GROUP_ROUND: usize = 64;
+/// Tiles of 16 keys that `attention_fwd_group` is written out for.
+const GROUP_TILES: [usize; 5] = [7, 10, 13, 15, 16];
 
 /// `attention_fwd`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,28 +77,34 @@ pub(super) struct Group {
     pub warps: usize,
     /// Heads of examples that are in shared memory: with 2 one is computed while the next one comes.
     pub stages: usize,
+    /// Rows of a tile of keys.
+    pub key_rows: usize,
     pub shared: usize,
 }
 
 impl Group {
     /// Warpgroups compute 64 queries or keys at a time. Shorter sequences leave too many of those empty, a few queries too.
-    fn suits(size: usize, lq: usize, lk: usize) -> bool {
-        size == 64 && (17..=SHORT).contains(&lq) && (16 * SHORT_WARPS + 1..=SHORT).contains(&lk)
+    /// `least`: keys.
+    fn suits(size: usize, lq: usize, lk: usize, least: usize) -> bool {
+        size == 64 && (17..=SHORT).contains(&lq) && (least..=SHORT).contains(&lk)
     }
 
     pub fn forward(size: usize, lq: usize, lk: usize, limit: usize) -> Option<Group> {
         let groups = lq.div_ceil(64);
-        let stage = 2 * size * (2 * lk.next_multiple_of(16) + 64 * groups);
-        // A block of one or two warpgroups shares its multiprocessor with others, which compute while it loads.
-        let stages = if groups > 2 { 2 } else { 1 };
-        let group = Group { warps: 4 * groups, stages, shared: stages * stage };
-        Some(group).filter(|g| Group::suits(size, lq, lk) && g.shared <= limit)
+        let key_rows = 16 * GROUP_TILES.into_iter().find(|t| 16 * t >= lk)?;
+        let stage = 2 * size * (2 * key_rows + 64 * groups) + 16;
+        // A block of one or two warpgroups shares its multiprocessor with others, which compute while it loads; two stages of
+        // few keys leave room for them.
+        let stages = if groups > 2 || lk <= 128 { 2 } else { 1 };
+        let group = Group { warps: 4 * groups, stages, key_rows, shared: stages * stage };
+        Some(group).filter(|g| Group::suits(size, lq, lk, 65) && g.shared <= limit)
     }
 
     pub fn backward(size: usize, lq: usize, lk: usize, limit: usize) -> Option<Group> {
-        let shared = 2 * size * (6 * lk.next_multiple_of(16) + 5 * GROUP_ROUND) + 16 * GROUP_ROUND;
-        let group = Group { warps: 4 * lk.div_ceil(64), stages: 2, shared };
-        Some(group).filter(|g| Group::suits(size, lq, lk) && g.shared <= limit)
+        let key_rows = lk.next_multiple_of(16);
+        let shared = 2 * size * (6 * key_rows + 5 * GROUP_ROUND + 16) + 16 * GROUP_ROUND + 32;
+        let group = Group { warps: 4 * lk.div_ceil(64), stages: 2, key_rows, shared };
+        Some(group).filter(|g| Group::suits(size, lq, lk, 16 * SHORT_WARPS + 1) && g.shared <= limit)
     }
 }
 
@@ -144,14 +152,27 @@ mod tests {
 
     #[test]
     fn warpgroups_take_what_fills_them_and_fits() {
-        let vit = Group { warps: 16, stages: 2, shared: 172_032 };
+        let vit = Group { warps: 16, stages: 2, key_rows: 208, shared: 172_064 };
         assert_eq!(Group::forward(64, 197, 197, H200), Some(vit));
-        assert_eq!(Group::backward(64, 197, 197, H200), Some(Group { shared: 201_728, ..vit }));
+        assert_eq!(Group::backward(64, 197, 197, H200), Some(Group { shared: 203_808, ..vit }));
         // 32 tokens over 197 keys and their own: three blocks to a multiprocessor.
-        assert_eq!(Group::forward(64, 32, 229, H200), Some(Group { warps: 4, stages: 1, shared: 69_632 }));
+        assert_eq!(
+            Group::forward(64, 32, 229, H200),
+            Some(Group { warps: 4, stages: 1, key_rows: 240, shared: 69_648 })
+        );
         assert_eq!(Group::forward(64, 256, 256, H200).map(|g| g.warps), Some(16));
         assert_eq!(Group::backward(64, 256, 256, H200), None);
-        for (size, lq, lk) in [(32, 197, 197), (64, 65, 65), (64, 1, 197), (64, 257, 257), (128, 197, 197)] {
+        for lk in 65..=256 {
+            let rows = Group::forward(64, 17, lk, H200).map_or(0, |g| g.key_rows);
+            assert!(rows >= lk && rows < lk + 48, "the last step of 48 keys has one: {rows} for {lk}");
+        }
+        assert_eq!(Group::backward(64, 65, 65, H200), None);
+        // Two blocks to a multiprocessor.
+        assert_eq!(
+            Group::forward(64, 65, 65, H200),
+            Some(Group { warps: 8, stages: 2, key_rows: 112, shared: 90_144 })
+        );
+        for (size, lq, lk) in [(32, 197, 197), (64, 64, 64), (64, 1, 197), (64, 257, 257), (128, 197, 197)] {
             assert_eq!((Group::forward(size, lq, lk, H200), Group::backward(size, lq, lk, H200)), (None, None));
         }
     }

@@ -1,5 +1,5 @@
-// Queries that go by in rounds while a block holds the keys of one (b, h): what the kernels for gradients of short sequences
-// share. Follows tiles.cu.
+// Queries that go by in rounds while a block holds the keys of one (b, h): where things lie and how they come, for
+// attention_short.cu. Follows tiles.cu.
 
 struct Short {
     const bf16 *q, *k, *v, *o, *d_o;

@@ -16,12 +16,15 @@ __device__ __forceinline__ u64 operand(u32 address) { return WGMMA_LAYOUT | (add
 
 // ---- warpgroup instructions -----------------------------------------------------------------
 #ifdef HAS_WGMMA
-// Registers may be handed over to wgmma; what was issued is one batch; all batches are done.
+// Registers may be handed over to wgmma; what was issued since the last time is a batch; all but the last N batches are done.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+template <int N>
+__device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
 // What was written to shared memory can be read by wgmma, after a barrier.
 __device__ __forceinline__ void shared_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// A barrier for the threads of one warpgroup; only one of a block may use it.
+__device__ __forceinline__ void group_sync() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
 // Keeps the compiler from moving or reusing registers across this point: they belong to wgmma until it is waited for.
 __device__ __forceinline__ void hold(float& x) { asm volatile("" : "+f"(x)::"memory"); }
 __device__ __forceinline__ void hold(u32& x) { asm volatile("" : "+r"(x)::"memory"); }
