@@ -14,6 +14,7 @@ macro_rules! tiled {
 }
 
 pub(crate) static SOURCE: Source = tiled!(; "attention.cu");
+pub(crate) static SOURCE_FEW: Source = tiled!(; "attention_few.cu");
 pub(crate) static SOURCE_BWD: Source = tiled!(; "attention_bwd.cu");
 pub(crate) static SOURCE_SHORT: Source = tiled!("rounds.cu"; "attention_short.cu");
 pub(crate) static SOURCE_GROUP: Source = tiled!("wgmma.cu", "bulk.cu"; "attention_group.cu");
@@ -109,6 +110,8 @@ pub(super) fn forward(
     if q.dtype() == DType::F32 {
         let grid = (p.lq.div_ceil(F32_ROWS), p.heads, p.batch);
         c.launch(&SOURCE_F32, p.size as u32, "attention_fwd_f32", grid, THREADS, 0, &all)?;
+    } else if few(&p) {
+        launch_few(c, &p, "attention_fwd_few", all)?;
     } else {
         let lies = Lies { q: q.ptr(), k, v, own: p.lk, common: None };
         match group_of(c, mask, &p, Group::forward) {
@@ -144,6 +147,18 @@ pub(super) fn forward_joint(
         launch_forward(c, p, all, Some((keys, rows)))?;
     }
     Ok((o, lse))
+}
+
+/// Whether tokens are so few that a head of an example fits into the registers of some lanes.
+fn few(p: &Plan) -> bool {
+    const FEW: usize = 4;
+    p.lq <= FEW && p.lk <= FEW
+}
+
+fn launch_few(c: &Cuda, p: &Plan, name: &'static str, mut args: Vec<Arg>) -> Result<()> {
+    let (items, lanes) = (p.batch * p.heads, (p.size / 8).next_power_of_two());
+    args.extend_from_slice(args![items]);
+    c.launch(&SOURCE_FEW, p.size as u32, name, (items.div_ceil(THREADS / lanes), 1, 1), THREADS, 0, &args)
 }
 
 /// How warpgroups do it, on chips that have such products; they know neither mask nor prefix.
@@ -244,6 +259,15 @@ impl Saved<'_> {
     /// Arguments for dk and dv.
     fn dk_dv(&self, dkv: &Tensor) -> [Arg; 2] {
         *args![at(dkv, self.plan.k_at), at(dkv, self.plan.v_at())]
+    }
+
+    /// Both gradients of a [`few`] tokens.
+    fn few(&self, c: &Cuda, dq: &Tensor, dkv: &Tensor) -> Result<()> {
+        let mut all = self.qkv().to_vec();
+        all.extend_from_slice(args![&self.o, &self.d_o, self.lse, self.mask, dq]);
+        all.extend(self.dk_dv(dkv));
+        all.extend(dimensions(&self.plan));
+        launch_few(c, &self.plan, "attention_bwd_few", all)
     }
 
     /// Both gradients at once; blocks take one head of one example after the other. `common`: keys that lie elsewhere, and
@@ -398,6 +422,7 @@ pub(super) fn gradients(
     let group = group_of(c, x.mask, &p, Group::backward);
     match (&dq, &dkv, &short) {
         _ if dtype == DType::F32 => saved.f32(c, dq.as_ref(), dkv.as_ref())?,
+        (Some(dq), Some(dkv), _) if few(&p) => saved.few(c, dq, dkv)?,
         (Some(dq), Some(dkv), Some(short)) => match &group {
             Some(group) => saved.group(c, group, dq, dkv, None)?,
             None => saved.short(c, short, dq, dkv, None)?,

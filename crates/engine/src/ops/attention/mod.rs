@@ -10,8 +10,8 @@ mod launch;
 mod tests;
 
 pub(crate) use cuda::{
-    GROUP_SIZES, SIZES, SOURCE, SOURCE_BWD, SOURCE_F32, SOURCE_GROUP, SOURCE_GROUP_BWD, SOURCE_KEYS, SOURCE_PAD,
-    SOURCE_SHORT,
+    GROUP_SIZES, SIZES, SOURCE, SOURCE_BWD, SOURCE_F32, SOURCE_FEW, SOURCE_GROUP, SOURCE_GROUP_BWD, SOURCE_KEYS,
+    SOURCE_PAD, SOURCE_SHORT,
 };
 pub use joint::{Rows, joint_attention};
 
@@ -249,6 +249,10 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
         Size::Tiny => &[(2, 3, 2, 2, 0, false), (2, 4, 1, 3, 2, true), (1, 1, 1, 1, 0, false)],
         Size::Full => &[
             (1, 1, 1, 64, 0, false),
+            (300, 2, 12, 64, 0, false),
+            (5, 4, 3, 32, 2, true),
+            (3, 3, 2, 96, 0, true),
+            (2, 4, 3, 128, 3, false),
             (2, 197, 3, 64, 0, false),
             (3, 65, 3, 64, 0, true),
             (2, 65, 4, 16, 0, false),
@@ -277,6 +281,8 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
         Size::Tiny => &[(2, 2, 3, 2, 2, false), (2, 3, 2, 1, 3, true)],
         Size::Full => &[
             (2, 24, 65, 3, 64, false),
+            (3, 2, 4, 5, 20, true),
+            (2, 4, 1, 3, 64, false),
             (2, 1, 197, 3, 64, true),
             (3, 197, 1, 2, 32, false),
             (2, 65, 150, 2, 96, true),

@@ -11,17 +11,17 @@ use crate::tensor::{DType, Tensor};
 /// Elements of y_t that live at once: 256 MiB in bf16.
 const BAND: usize = 1 << 27;
 
-/// Rows of y_t and of the weight lie this far apart: products are several times slower on rows that are not aligned, and
-/// most vocabularies are not multiples of 8.
+/// Classes in rows of y_t and of the weight, with zeros after the last: products are several times slower on rows that are
+/// not aligned, and twice as slow over a number that is not a multiple of 8, as few vocabularies are.
 fn stride(vocab: usize) -> usize {
     vocab.next_multiple_of(8)
 }
 
-/// Write rows `first..first + rows` of y_t into `y`, whose rows are its last axis apart.
+/// Write rows `first..first + rows` of y_t into `y`, whose last axis may be longer: zeros fill it.
 pub(super) fn fill(c: &Cuda, from: &NoisyTokens, first: usize, rows: usize, y: &Tensor) -> Result<()> {
     let (n, v) = (from.tokens.shape()[1], from.vocab);
     let name = by_type!(y.dtype(), "noisy_rows");
-    let fours = v.div_ceil(4);
+    let fours = y.width().div_ceil(4);
     let block = fours.next_multiple_of(32).min(256);
     let (key, step, ids, given) = match &from.eps {
         Eps::Drawn { noise, examples } => (noise.key().ptr(), noise.offset(), examples.ptr(), 0),
@@ -32,12 +32,11 @@ pub(super) fn fill(c: &Cuda, from: &NoisyTokens, first: usize, rows: usize, y: &
     c.launch(&SOURCE, 0, name, (rows, fours.div_ceil(block), 1), block, 0, args)
 }
 
-/// Copy a (rows, v) matrix between row strides, adding to the target if `acc`.
-fn restride(c: &Cuda, from: &Tensor, to: &Tensor, v: usize, acc: bool) -> Result<()> {
-    let rows = to.rows();
+/// Copy a matrix into one with rows of another width, adding to the target if `acc`; zeros fill wider rows.
+fn restride(c: &Cuda, from: &Tensor, to: &Tensor, acc: bool) -> Result<()> {
     let name = by_type!(to.dtype(), "restride");
-    let grid = (v.div_ceil(256), rows, 1);
-    c.launch(&SOURCE, 0, name, grid, 256, 0, args![from, to, from.width(), to.width(), v, acc])
+    let grid = (to.width().div_ceil(256), to.rows(), 1);
+    c.launch(&SOURCE, 0, name, grid, 256, 0, args![from, to, from.width(), to.width(), acc])
 }
 
 fn band_rows(vocab: usize) -> usize {
@@ -49,7 +48,7 @@ pub(super) fn forward(c: &Cuda, from: &NoisyTokens, w: &Var, b: &Var, dtype: DTy
     let (mut w, b) = (w.value_as(dtype)?, b.value_as(dtype)?);
     if stride(v) != v {
         let aligned = Tensor::cuda(c, &[d, stride(v)], dtype)?;
-        restride(c, &w, &aligned, v, false)?;
+        restride(c, &w, &aligned, false)?;
         w = aligned;
     }
     let out = Tensor::cuda(c, shape, dtype)?;
@@ -62,7 +61,7 @@ pub(super) fn forward(c: &Cuda, from: &NoisyTokens, w: &Var, b: &Var, dtype: DTy
             continue;
         }
         let (a, b_mat) = (Mat::of(&y), Mat::of(&w).t());
-        let product = |epilogue| Gemm { m, n: d, k: v, a, b: b_mat, c: Mat::of(&to), add: None, epilogue };
+        let product = |epilogue| Gemm { m, n: d, k: stride(v), a, b: b_mat, c: Mat::of(&to), add: None, epilogue };
         if !c.try_gemm(&product(Epilogue::Bias(b.ptr())))? {
             c.gemm(&product(Epilogue::None))?;
             let name = by_type!(dtype, "add_bias");
@@ -88,7 +87,7 @@ pub(super) fn backward(c: &Cuda, from: &NoisyTokens, w: &Var, b: &Var, dy: &Tens
         let d_band = dy.view(first * d, &[k, d]);
         let add = (first > 0 || (aligned && dw.acc)).then(|| sum.ptr());
         let (a, b) = (Mat::of(&d_band).t(), Mat::of(&y));
-        c.gemm(&Gemm { m: d, n: v, k, a, b, c: Mat::of(&sum), add, epilogue: Epilogue::None })?;
+        c.gemm(&Gemm { m: d, n: stride(v), k, a, b, c: Mat::of(&sum), add, epilogue: Epilogue::None })?;
     }
-    if aligned { Ok(()) } else { restride(c, &sum, &dw.tensor, v, dw.acc) }
+    if aligned { Ok(()) } else { restride(c, &sum, &dw.tensor, dw.acc) }
 }
