@@ -5,11 +5,14 @@ use crate::cuda::{Cuda, Epilogue, Gemm, Mat, args, by_type};
 use crate::error::Result;
 use crate::ops::elementwise::column_sums_cuda;
 use crate::ops::linear::few_rows_cuda;
-use crate::tape::{Grads, Var};
+use crate::tape::{Grads, Tape, Var};
 use crate::tensor::{DType, Tensor};
 
 /// Elements of y_t that live at once: 256 MiB in bf16.
 const BAND: usize = 1 << 27;
+/// Share of the device's memory that may hold them until the backward pass, beside what else is kept there: captions of 30,522
+/// words at batch 128 take 1 GB, and drawing them again 1.6 % of the step.
+const ROOM: usize = 36;
 
 /// Classes in rows of y_t and of the weight, with zeros after the last: products are several times slower on rows that are
 /// not aligned, and twice as slow over a number that is not a multiple of 8, as few vocabularies are.
@@ -43,7 +46,16 @@ fn band_rows(vocab: usize) -> usize {
     (BAND / vocab.max(1)).max(1)
 }
 
-pub(super) fn forward(c: &Cuda, from: &NoisyTokens, w: &Var, b: &Var, dtype: DType, shape: &[usize]) -> Result<Tensor> {
+/// The product and, if the tape has room for them, the bands of y_t.
+pub(super) fn forward(
+    c: &Cuda,
+    tape: &Tape,
+    from: &NoisyTokens,
+    w: &Var,
+    b: &Var,
+    dtype: DType,
+    shape: &[usize],
+) -> Result<(Tensor, Vec<Tensor>)> {
     let (rows, v, d) = (from.tokens.len(), from.vocab, w.shape()[0]);
     let (mut w, b) = (w.value_as(dtype)?, b.value_as(dtype)?);
     if stride(v) != v {
@@ -52,10 +64,15 @@ pub(super) fn forward(c: &Cuda, from: &NoisyTokens, w: &Var, b: &Var, dtype: DTy
         w = aligned;
     }
     let out = Tensor::cuda(c, shape, dtype)?;
+    let keep = tape.spares(rows * stride(v) * dtype.size(), c.info().memory / ROOM);
+    let mut kept = Vec::new();
     for first in (0..rows).step_by(band_rows(v)) {
         let m = band_rows(v).min(rows - first);
         let y = Tensor::cuda(c, &[m, stride(v)], dtype)?;
         fill(c, from, first, m, &y)?;
+        if keep {
+            kept.push(y.clone());
+        }
         let to = out.view(first * d, &[m, d]);
         if stride(v) == v && few_rows_cuda(c, &y, &w, Some(&b), None, &to, None)? {
             continue;
@@ -69,10 +86,19 @@ pub(super) fn forward(c: &Cuda, from: &NoisyTokens, w: &Var, b: &Var, dtype: DTy
             c.launch(&crate::ops::linear::SOURCE, 0, name, ((m * d).div_ceil(256), 1, 1), 256, 0, args)?;
         }
     }
-    Ok(out)
+    Ok((out, kept))
 }
 
-pub(super) fn backward(c: &Cuda, from: &NoisyTokens, w: &Var, b: &Var, dy: &Tensor, grads: &mut Grads) -> Result<()> {
+/// `bands`: those of the forward pass, if it kept them.
+pub(super) fn backward(
+    c: &Cuda,
+    from: &NoisyTokens,
+    bands: &[Tensor],
+    w: &Var,
+    b: &Var,
+    dy: &Tensor,
+    grads: &mut Grads,
+) -> Result<()> {
     let (rows, v, d, dtype) = (from.tokens.len(), from.vocab, w.shape()[0], dy.dtype());
     if let Some(db) = grads.dst_cuda(b, DType::F32)? {
         column_sums_cuda(c, dy, d, &db)?;
@@ -80,10 +106,16 @@ pub(super) fn backward(c: &Cuda, from: &NoisyTokens, w: &Var, b: &Var, dy: &Tens
     let Some(dw) = grads.dst_cuda(w, DType::F32)? else { return Ok(()) };
     let aligned = stride(v) == v;
     let sum = if aligned { dw.tensor.clone() } else { Tensor::cuda(c, &[d, stride(v)], DType::F32)? };
-    for first in (0..rows).step_by(band_rows(v)) {
+    for (i, first) in (0..rows).step_by(band_rows(v)).enumerate() {
         let k = band_rows(v).min(rows - first);
-        let y = Tensor::cuda(c, &[k, stride(v)], dtype)?;
-        fill(c, from, first, k, &y)?;
+        let y = match bands.get(i) {
+            Some(y) => y.clone(),
+            None => {
+                let y = Tensor::cuda(c, &[k, stride(v)], dtype)?;
+                fill(c, from, first, k, &y)?;
+                y
+            }
+        };
         let d_band = dy.view(first * d, &[k, d]);
         let add = (first > 0 || (aligned && dw.acc)).then(|| sum.ptr());
         let (a, b) = (Mat::of(&d_band).t(), Mat::of(&y));

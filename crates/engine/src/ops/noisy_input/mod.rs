@@ -1,5 +1,6 @@
 //! The input layer of a one-hot diffusion model: W·y_t + b with y_t = signal·onehot(token) + spread·ε. The vectors y_t have
-//! the width of the vocabulary; on the GPU they live only while the product runs and are drawn again for the backward pass.
+//! the width of the vocabulary; on the GPU, unless there is room for them, they live only while the product runs and are drawn
+//! again for the backward pass.
 
 mod cpu;
 mod cuda;
@@ -105,8 +106,9 @@ struct NoisyInput {
     from: NoisyTokens,
     w: Var,
     b: Var,
-    /// y_t on the CPU, where drawing it again costs as much as the product.
-    vectors: Option<Tensor>,
+    /// y_t: all of it on the CPU, where drawing it again costs as much as the product; on a GPU its bands, or none, and they are
+    /// drawn again.
+    vectors: Vec<Tensor>,
 }
 
 /// W·y_t + b for every token: \[B, N, d\] in `dtype`, with `w` \[d, V\] and `b` \[d\].
@@ -118,10 +120,10 @@ pub fn noisy_input(tape: &Tape, from: &NoisyTokens, w: &Var, b: &Var, dtype: DTy
     ensure!(v == from.vocab, "noisy_input", "weight {:?} reads {v} classes, the tokens have {}", w.shape(), from.vocab);
     ensure!(b.shape() == [d], "noisy_input", "bias {:?} must be [{d}]", b.shape());
     let (y, vectors) = match w.value().cuda_device() {
-        Some(c) => (cuda::forward(c, from, w, b, dtype, &[batch, n, d])?, None),
+        Some(c) => cuda::forward(c, tape, from, w, b, dtype, &[batch, n, d])?,
         None => {
             let vectors = cpu::vectors(from, batch, n);
-            (cpu::forward(&vectors, w.value(), b.value(), &[batch, n, d]), Some(vectors))
+            (cpu::forward(&vectors, w.value(), b.value(), &[batch, n, d]), vec![vectors])
         }
     };
     Ok(tape.record(y, &[w, b], || NoisyInput { from: from.clone(), w: w.clone(), b: b.clone(), vectors }))
@@ -133,10 +135,10 @@ impl Backward for NoisyInput {
     }
 
     fn backward(&self, dy: &Tensor, grads: &mut Grads) -> Result<()> {
-        match (dy.cuda_device(), &self.vectors) {
-            (Some(c), _) => cuda::backward(c, &self.from, &self.w, &self.b, dy, grads),
-            (None, Some(vectors)) => cpu::backward(vectors, &self.w, &self.b, dy, grads),
-            (None, None) => Err(crate::Error::op("noisy_input", "a GPU forward pass cannot run backwards on the CPU")),
+        match (dy.cuda_device(), &self.vectors[..]) {
+            (Some(c), bands) => cuda::backward(c, &self.from, bands, &self.w, &self.b, dy, grads),
+            (None, [vectors]) => cpu::backward(vectors, &self.w, &self.b, dy, grads),
+            (None, _) => Err(crate::Error::op("noisy_input", "a GPU forward pass cannot run backwards on the CPU")),
         }
     }
 }
@@ -169,6 +171,10 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
                     eps,
                     vocab: v,
                 };
+                if each {
+                    // No room is left: the vectors are drawn again for the backward pass.
+                    t.spares(usize::MAX / 2, usize::MAX);
+                }
                 // In the selftest the compute type follows that of an activation; here there is none but `like`.
                 let dtype = vars[6 - !given as usize].value().dtype();
                 noisy_input(t, &from, &vars[0], &vars[1], dtype)
