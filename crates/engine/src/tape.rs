@@ -38,6 +38,11 @@ impl Var {
         &self.value
     }
 
+    /// The value, for an op that owns its input and may overwrite it.
+    pub(crate) fn value_mut(&mut self) -> &mut Tensor {
+        &mut self.value
+    }
+
     /// The value in type `dtype`: a parameter's bf16 shadow where there is one, else a conversion.
     pub(crate) fn value_as(&self, dtype: DType) -> Result<Tensor> {
         match &self.low {

@@ -3,7 +3,9 @@
 
 use tweedie::config::ModelConfig;
 use tweedie::loss::{NoiseOf, Rows, corrupt};
-use tweedie::model::{ConditionAttention, Context, DenoiserConfig, Input, Model, Pass, Pool, Sizes, VitConfig};
+use tweedie::model::{
+    ConditionAttention, Context, DenoiserConfig, Input, Model, Pass, Pool, Positions, Sizes, VitConfig,
+};
 use tweedie::schedule::{Schedule, ScheduleKind};
 use tweedie_engine::ops::noisy_input::NoisyTokens;
 use tweedie_engine::ops::tokens;
@@ -16,10 +18,14 @@ const COPIES: usize = 2;
 const DROP: [u32; IMAGES * COPIES] = [0, 1, 0, 0, 1, 0];
 
 fn model(attention: ConditionAttention) -> Model {
+    placed(attention, Positions::Waves)
+}
+
+fn placed(attention: ConditionAttention, positions: Positions) -> Model {
     let mut c = ModelConfig::preset("digits").unwrap();
     c.pool = Pool::All;
     c.encoder = VitConfig { image: 8, patch: 4, channels: 1, width: 16, depth: 1, heads: 2, drop_path: 0.0 };
-    c.denoiser = DenoiserConfig { condition_attention: attention, ..DenoiserConfig::new(24, 3, 2) };
+    c.denoiser = DenoiserConfig { condition_attention: attention, positions, ..DenoiserConfig::new(24, 3, 2) };
     let mut m = Model::new(&c, SIZES, &Device::Cpu, DType::F32, 3).unwrap();
     // Biases, gains and positions start at zero, one or nearly so: move them, so that each of them counts.
     let all: Vec<_> = m.params.iter().map(|(_, s, id)| (s.to_vec(), id)).collect();
@@ -84,7 +90,12 @@ fn worst(a: &[f32], b: &[f32]) -> f32 {
 
 #[test]
 fn the_condition_computed_once_equals_the_joint_pass() {
-    let mut m = model(ConditionAttention::Prefix);
+    for positions in [Positions::Waves, Positions::Rotary] {
+        once_equals_joint(placed(ConditionAttention::Prefix, positions));
+    }
+}
+
+fn once_equals_joint(mut m: Model) {
     for (drop, recompute) in [(false, false), (true, false), (true, true)] {
         let (want, want_grads) = run(&mut m, false, drop, false);
         let (got, got_grads) = run(&mut m, true, drop, recompute);

@@ -16,6 +16,7 @@ pub mod modulate;
 pub mod noisy_input;
 pub mod norm;
 pub mod patchify;
+pub mod rotary;
 pub mod token_scores;
 pub mod tokens;
 pub mod unmask;
@@ -48,6 +49,7 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
         (&noisy_input::SOURCE, &[0]),
         (&norm::SOURCE, &[0]),
         (&patchify::SOURCE, &[0]),
+        (&rotary::SOURCE, &[0]),
         (&token_scores::SOURCE, &[0]),
         (&tokens::SOURCE, &[0]),
         (&tokens::EMBED_SOURCE, &[0]),
@@ -70,6 +72,7 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
         noisy_input::cases,
         norm::cases,
         patchify::cases,
+        rotary::cases,
         token_scores::cases,
         tokens::cases,
         unmask::cases,

@@ -1,14 +1,17 @@
 //! The denoiser f_θ(Y_t, t, c): logits for every noisy token, given the time and the condition.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 use tweedie_engine::ops::attention::Rows;
 use tweedie_engine::ops::noisy_input::noisy_input;
+use tweedie_engine::ops::rotary::Turns;
 use tweedie_engine::ops::{elementwise, tokens};
 use tweedie_engine::{Act, Device, Group, Tape, Tensor, Var};
 
 use super::build::{Init, Plan};
 use super::context::{Context, Input, Keys, Seen, append};
-use super::layers::{Block, BlockShape, Ids, Linear, Norm, Pass};
+use super::layers::{Block, BlockShape, Ids, Linear, Norm, Pass, Places};
 use super::steered::{DitBlock, MlpBlock};
 use super::vit::Gelu;
 use crate::error::{Error, Result};
@@ -37,6 +40,18 @@ pub enum ConditionAttention {
     Prefix,
 }
 
+/// How noisy tokens know their places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Positions {
+    /// A learned vector per place is added, which starts as sines and cosines.
+    #[default]
+    Waves,
+    /// Queries and keys of every block are turned by angles that grow with the place, so that attention sees distances alone.
+    /// Condition tokens are not turned and keep their learned vectors.
+    Rotary,
+}
+
 /// Shape of the denoiser.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,6 +68,9 @@ pub struct DenoiserConfig {
     /// Who attends to whom.
     #[serde(default)]
     pub condition_attention: ConditionAttention,
+    /// How noisy tokens know their places.
+    #[serde(default)]
+    pub positions: Positions,
 }
 
 impl DenoiserConfig {
@@ -64,6 +82,7 @@ impl DenoiserConfig {
             depth,
             heads,
             condition_attention: ConditionAttention::default(),
+            positions: Positions::default(),
         }
     }
 
@@ -81,6 +100,12 @@ impl DenoiserConfig {
         }
         if *kind != DenoiserKind::Transformer && self.condition_attention == ConditionAttention::Prefix {
             return wrong("condition_attention = \"prefix\" goes with kind = \"transformer\"".into());
+        }
+        if self.positions == Positions::Rotary && *kind == DenoiserKind::Mlp {
+            return wrong("positions = \"rotary\" needs attention, which kind = \"mlp\" has not".into());
+        }
+        if self.positions == Positions::Rotary && width / heads < 2 {
+            return wrong(format!("positions = \"rotary\" turns pairs: width = {width} must be above heads = {heads}"));
         }
         Ok(())
     }
@@ -116,7 +141,10 @@ pub(crate) struct Denoiser {
     cond_tokens: usize,
     token_in: TokenIn,
     condition: Option<Condition>,
-    pos: usize,
+    /// Learned positions of the condition tokens and, unless rotary, of the noisy ones.
+    pos: Option<usize>,
+    /// The angles of rotary positions, once there is a device.
+    turns: Option<Turns>,
     time1: Linear,
     time2: Linear,
     body: Body,
@@ -179,7 +207,12 @@ impl Denoiser {
             1 => Init::Normal(0.02),
             _ => Init::Waves { width: d, plain: a.cond_tokens, scale: 2.0 * read },
         };
-        let pos = plan.add(format!("{name}.pos_embed"), &[1, a.cond_tokens + a.tokens, d], Group::NoDecay, places);
+        let (learned, places) = match c.positions {
+            Positions::Waves => (a.cond_tokens + a.tokens, places),
+            Positions::Rotary => (a.cond_tokens, Init::Normal(0.02)),
+        };
+        let pos =
+            (learned > 0).then(|| plan.add(format!("{name}.pos_embed"), &[1, learned, d], Group::NoDecay, places));
         let time1 = Linear::plan(plan, &format!("{name}.time_mlp.0"), TIME_FEATURES, d);
         let time2 = Linear::plan(plan, &format!("{name}.time_mlp.2"), d, d);
         let shape = |i: usize| BlockShape {
@@ -209,12 +242,39 @@ impl Denoiser {
             token_in,
             condition,
             pos,
+            turns: None,
             time1,
             time2,
             body,
             norm,
             head,
         }
+    }
+
+    /// Bring what is no parameter to the device: here, before any step, since a captured one must not copy from the host.
+    pub fn settle(&mut self, device: &Device) -> Result<()> {
+        if self.config.positions == Positions::Rotary {
+            self.turns = Some(Turns::new(device, self.tokens, self.config.width / self.config.heads)?);
+        }
+        Ok(())
+    }
+
+    /// Rotary positions of the noisy tokens, which come after `first` others.
+    fn places(&self, first: usize) -> Option<Places> {
+        self.turns.clone().map(|turns| Places { turns, first })
+    }
+
+    /// `x` with the learned positions of the tokens `which`, where there are any.
+    fn add_positions(&self, p: &Pass, ids: &Ids, x: &Var, which: Range<usize>) -> Result<Var> {
+        let Some(pos) = self.pos else { return Ok(x.clone()) };
+        let mut pos = p.tape.param(p.params, ids[pos]);
+        if which.start >= pos.shape()[1] {
+            return Ok(x.clone());
+        }
+        if which.len() != pos.shape()[1] {
+            pos = tokens::slice(p.tape, &pos, which)?;
+        }
+        Ok(elementwise::add_broadcast(p.tape, x, &pos)?)
     }
 
     fn conditioned(&self) -> Result<Condition> {
@@ -249,8 +309,7 @@ impl Denoiser {
 
     /// Keys and values \[B, C, 2·d\] of condition tokens in every block, where they see each other alone.
     fn prefix_keys(&self, p: &Pass, ids: &Ids, cond: &Var, blocks: &[Block]) -> Result<Vec<Var>> {
-        let pos = tokens::slice(p.tape, &p.tape.param(p.params, ids[self.pos]), 0..self.cond_tokens)?;
-        let mut x = elementwise::add_broadcast(p.tape, cond, &pos)?;
+        let mut x = self.add_positions(p, ids, cond, 0..self.cond_tokens)?;
         let mut keys = Vec::with_capacity(blocks.len());
         let Some((last, before)) = blocks.split_last() else { return Ok(keys) };
         for b in before {
@@ -297,12 +356,11 @@ impl Denoiser {
         }
         let x = match (&self.body, &context.0) {
             (Body::Transformer(blocks), Seen::Keys(keys)) => {
-                let pos = t.param(p.params, ids[self.pos]);
-                let pos = tokens::slice(t, &pos, self.cond_tokens..self.cond_tokens + self.tokens)?;
                 let y = add_time(t, &y, time)?;
-                let mut x = elementwise::add_broadcast(t, &y, &pos)?;
+                let mut x = self.add_positions(p, ids, &y, self.cond_tokens..self.cond_tokens + self.tokens)?;
+                let places = self.places(0);
                 for (b, kv) in blocks.iter().zip(&keys.blocks) {
-                    x = b.forward_over(p, ids, &x, kv, &keys.rows)?;
+                    x = b.forward_over(p, ids, &x, (kv, &keys.rows), places.as_ref())?;
                 }
                 x
             }
@@ -314,16 +372,18 @@ impl Denoiser {
                     x = add_time(t, &x, time)?;
                 }
                 let prefix = if prefix { self.cond_tokens } else { 0 };
+                let places = self.places(self.cond_tokens);
+                let places = places.as_ref();
                 let (all, last) = match blocks.split_last() {
                     Some((last, before)) if self.tail_pays(&y.value().device()) => (before, Some(last)),
                     _ => (&blocks[..], None),
                 };
                 for b in all {
-                    x = b.forward(p, ids, &x, prefix)?;
+                    x = b.forward(p, ids, &x, prefix, places)?;
                 }
                 match last {
                     // Later tokens see all keys, with a prefix or without.
-                    Some(b) => b.forward_part(p, ids, &x, self.cond_tokens..self.cond_tokens + self.tokens)?,
+                    Some(b) => b.forward_part(p, ids, &x, self.cond_tokens..self.cond_tokens + self.tokens, places)?,
                     None => self.noisy_part(p, x)?,
                 }
             }
@@ -331,8 +391,9 @@ impl Denoiser {
                 // Time and mean condition steer the norms; the tokens themselves attend to each other.
                 let steer = self.steer(p, time, y.shape()[0], context)?;
                 let mut x = self.join(p, ids, &y, context)?;
+                let places = self.places(self.cond_tokens);
                 for b in blocks {
-                    x = b.forward(p, ids, &x, &steer)?;
+                    x = b.forward(p, ids, &x, &steer, places.as_ref())?;
                 }
                 self.noisy_part(p, x)?
             }
@@ -364,11 +425,12 @@ impl Denoiser {
 
     /// Condition tokens, where there are any, before the noisy ones, with their positions.
     fn join(&self, p: &Pass, ids: &Ids, y: &Var, context: &Context) -> Result<Var> {
-        let pos = p.tape.param(p.params, ids[self.pos]);
-        Ok(match self.seen(context)? {
-            Some(cond) => elementwise::add_broadcast(p.tape, &tokens::concat(p.tape, &[cond, y])?, &pos)?,
-            None => elementwise::add_broadcast(p.tape, y, &pos)?,
-        })
+        let Some(cond) = self.seen(context)? else { return self.add_positions(p, ids, y, 0..self.tokens) };
+        if self.config.positions == Positions::Rotary {
+            let cond = self.add_positions(p, ids, cond, 0..self.cond_tokens)?;
+            return Ok(tokens::concat(p.tape, &[&cond, y])?);
+        }
+        self.add_positions(p, ids, &tokens::concat(p.tape, &[cond, y])?, 0..self.cond_tokens + self.tokens)
     }
 
     fn noisy_part(&self, p: &Pass, x: Var) -> Result<Var> {

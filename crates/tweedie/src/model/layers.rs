@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use tweedie_engine::ops::attention::{Mask, Rows, attention, cross_attention, joint_attention};
+use tweedie_engine::ops::rotary::{Turns, rotary};
 use tweedie_engine::ops::{dropout, elementwise, linear, norm, tokens};
 use tweedie_engine::{Act, DType, Group, Noise, ParamId, Params, Tape, Tensor, Var};
 
@@ -93,6 +94,22 @@ impl Norm {
     }
 }
 
+/// Rotary positions: the tokens from `first` on, one for each place of `turns`, have their queries and keys turned.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    pub turns: Turns,
+    pub first: usize,
+}
+
+impl Places {
+    /// `qkv` \[B, L, 3·d\] with queries and keys turned; as it is where there are no rotary positions.
+    pub fn turn(places: Option<&Places>, t: &Tape, qkv: Var) -> tweedie_engine::Result<Var> {
+        let Some(Places { turns, first }) = places else { return Ok(qkv) };
+        let columns = qkv.value().width() / 3 * 2;
+        rotary(t, qkv, turns, columns, *first..*first + turns.places())
+    }
+}
+
 /// A pre-norm transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
@@ -164,30 +181,48 @@ impl Block {
         at.iter().map(|&i| p.tape.param(p.params, ids[i])).collect()
     }
 
-    pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var, prefix: usize) -> Result<Var> {
-        self.run(p, ids, x, Wanted::All { prefix })
+    /// The block for all tokens `x` \[B, L, d\], of which the first `prefix` see each other alone.
+    pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var, prefix: usize, places: Option<&Places>) -> Result<Var> {
+        self.run(p, ids, x, Wanted::All { prefix }, places)
     }
 
     /// The block for all tokens `x` \[B, L, d\], of which only `part` comes out: the last block of a network whose other
     /// tokens nobody reads. They still give keys and values.
-    pub fn forward_part(&self, p: &Pass, ids: &Ids, x: &Var, part: Range<usize>) -> Result<Var> {
+    pub fn forward_part(
+        &self,
+        p: &Pass,
+        ids: &Ids,
+        x: &Var,
+        part: Range<usize>,
+        places: Option<&Places>,
+    ) -> Result<Var> {
         let all = x.shape().get(1) == Some(&part.len());
-        self.run(p, ids, x, if all { Wanted::All { prefix: 0 } } else { Wanted::Part(part) })
+        self.run(p, ids, x, if all { Wanted::All { prefix: 0 } } else { Wanted::Part(part) }, places)
     }
 
-    fn run(&self, p: &Pass, ids: &Ids, x: &Var, wanted: Wanted) -> Result<Var> {
+    fn run(&self, p: &Pass, ids: &Ids, x: &Var, wanted: Wanted, places: Option<&Places>) -> Result<Var> {
         let vars = self.vars(p, ids);
         let drop = p.drop.clone().filter(|_| self.drop_path > 0.0);
         if !p.recompute {
-            return Ok(self.apply(p.tape, x, &vars, &wanted, drop.as_ref())?);
+            return Ok(self.apply(p.tape, x, &vars, &wanted, places, drop.as_ref())?);
         }
         let inputs: Vec<&Var> = std::iter::once(x).chain(&vars).collect();
-        let block = self.clone();
-        Ok(p.tape.recompute(&inputs, move |tape, v| block.apply(tape, &v[0], &v[1..], &wanted, drop.as_ref()))?)
+        let (block, places) = (self.clone(), places.cloned());
+        Ok(p.tape.recompute(&inputs, move |tape, v| {
+            block.apply(tape, &v[0], &v[1..], &wanted, places.as_ref(), drop.as_ref())
+        })?)
     }
 
-    fn apply(&self, t: &Tape, x: &Var, v: &[Var], wanted: &Wanted, drop: Option<&Drop>) -> tweedie_engine::Result<Var> {
-        let qkv = project(t, x, v)?;
+    fn apply(
+        &self,
+        t: &Tape,
+        x: &Var,
+        v: &[Var],
+        wanted: &Wanted,
+        places: Option<&Places>,
+        drop: Option<&Drop>,
+    ) -> tweedie_engine::Result<Var> {
+        let qkv = Places::turn(places, t, project(t, x, v)?)?;
         let (x, a) = match wanted {
             Wanted::All { prefix } => {
                 (x.clone(), attention(t, &qkv, self.heads, &Mask { keys: None, prefix: *prefix })?)
@@ -256,18 +291,35 @@ impl Block {
 
     /// The block for tokens `x` \[B, N, d\] that look at others' keys and values, each example at one row of `kv`
     /// \[R, C, 2·d\], and at themselves. No drop path.
-    pub fn forward_over(&self, p: &Pass, ids: &Ids, x: &Var, kv: &Var, rows: &Rows) -> Result<Var> {
+    pub fn forward_over(
+        &self,
+        p: &Pass,
+        ids: &Ids,
+        x: &Var,
+        (kv, rows): (&Var, &Rows),
+        places: Option<&Places>,
+    ) -> Result<Var> {
         let vars = self.vars(p, ids);
         if !p.recompute {
-            return Ok(self.apply_over(p.tape, x, kv, rows, &vars)?);
+            return Ok(self.apply_over(p.tape, x, (kv, rows), places, &vars)?);
         }
         let inputs: Vec<&Var> = [x, kv].into_iter().chain(&vars).collect();
-        let (block, rows) = (self.clone(), rows.clone());
-        Ok(p.tape.recompute(&inputs, move |tape, v| block.apply_over(tape, &v[0], &v[1], &rows, &v[2..]))?)
+        let (block, rows, places) = (self.clone(), rows.clone(), places.cloned());
+        Ok(p.tape.recompute(&inputs, move |tape, v| {
+            block.apply_over(tape, &v[0], (&v[1], &rows), places.as_ref(), &v[2..])
+        })?)
     }
 
-    fn apply_over(&self, t: &Tape, x: &Var, kv: &Var, rows: &Rows, v: &[Var]) -> tweedie_engine::Result<Var> {
-        let a = joint_attention(t, &project(t, x, v)?, kv, rows, self.heads)?;
+    fn apply_over(
+        &self,
+        t: &Tape,
+        x: &Var,
+        (kv, rows): (&Var, &Rows),
+        places: Option<&Places>,
+        v: &[Var],
+    ) -> tweedie_engine::Result<Var> {
+        let qkv = Places::turn(places, t, project(t, x, v)?)?;
+        let a = joint_attention(t, &qkv, kv, rows, self.heads)?;
         self.after_attention(t, x, &a, v)
     }
 }
@@ -298,8 +350,11 @@ mod tests {
     use tweedie_engine::{Device, ops::mean_square};
 
     /// Value, gradient of the input and of all parameters, where only the last tokens are read.
-    fn last_tokens(tail: bool, prefix: usize, recompute: bool) -> Vec<Vec<f32>> {
+    fn last_tokens(tail: bool, prefix: usize, recompute: bool, turned: bool) -> Vec<Vec<f32>> {
         let (width, from) = (24, 5);
+        let turns = Turns::new(&Device::Cpu, 3, width / 3).unwrap();
+        let places = turned.then_some(Places { turns, first: 4 });
+        let places = places.as_ref();
         let mut plan = Plan::default();
         let shape = BlockShape { width, heads: 3, mlp: 40, act: Act::GeluErf, drop_path: 0.0, index: 0 };
         let block = Block::plan(&mut plan, "b", shape);
@@ -309,9 +364,9 @@ mod tests {
         let loss = {
             let p = Pass { tape: &tape, params: &params, dtype: DType::F32, drop: None, recompute };
             let y = match tail {
-                true => block.forward_part(&p, &ids, &x, from..7).unwrap(),
+                true => block.forward_part(&p, &ids, &x, from..7, places).unwrap(),
                 false => {
-                    let y = block.forward(&p, &ids, &x, prefix).unwrap();
+                    let y = block.forward(&p, &ids, &x, prefix, places).unwrap();
                     tokens::slice(&tape, &y, from..7).unwrap()
                 }
             };
@@ -328,8 +383,11 @@ mod tests {
     /// What is left out of a block that only its last tokens are read of changes neither them nor any gradient.
     #[test]
     fn the_tail_of_a_block_is_the_block_cut_off() {
-        for (prefix, recompute) in [(0, false), (0, true), (5, false)] {
-            let (want, got) = (last_tokens(false, prefix, recompute), last_tokens(true, prefix, recompute));
+        for (prefix, recompute, turned) in
+            [(0, false, false), (0, true, false), (5, false, false), (0, false, true), (0, true, true), (5, true, true)]
+        {
+            let run = |tail: bool| last_tokens(tail, prefix, recompute, turned);
+            let (want, got) = (run(false), run(true));
             for (want, got) in want.iter().zip(&got) {
                 let size = want.iter().fold(1e-3_f32, |m, x| m.max(x.abs()));
                 assert!(want.iter().zip(got).all(|(w, g)| (w - g).abs() <= 1e-5 * size), "{want:?}\n{got:?}");

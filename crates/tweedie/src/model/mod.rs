@@ -10,7 +10,7 @@ mod steered;
 mod vit;
 
 pub use context::{Context, Input};
-pub use denoiser::{ConditionAttention, DenoiserConfig, DenoiserKind};
+pub use denoiser::{ConditionAttention, DenoiserConfig, DenoiserKind, Positions};
 pub use layers::{Drop, Pass};
 pub use pretrained::load_encoder;
 pub use vit::{Gelu, VitConfig};
@@ -137,7 +137,10 @@ pub struct Model {
 impl Model {
     /// Build and initialise. `dtype` is the type of activations: f32 anywhere, bf16 on a GPU.
     pub fn new(config: &ModelConfig, sizes: Sizes, device: &Device, dtype: DType, seed: u64) -> Result<Model> {
-        let (plan, network) = plan(config, sizes)?;
+        let (plan, mut network) = plan(config, sizes)?;
+        if let Head::Denoiser(d) = &mut network.head {
+            d.settle(device)?;
+        }
         let (params, ids) = plan.build(device, dtype == DType::Bf16, seed)?;
         Ok(Model {
             config: config.clone(),
@@ -350,6 +353,15 @@ mod tests {
         c.denoiser.kind = DenoiserKind::Dit;
         let e = count_parameters(&c, Sizes { vocab: 10, tokens: 4 }).unwrap_err().to_string();
         assert!(e.contains("condition_attention"), "{e}");
+        let mut c = ModelConfig::preset("digits").unwrap();
+        c.denoiser.positions = Positions::Rotary;
+        assert!(count_parameters(&c, Sizes { vocab: 10, tokens: 1 }).is_ok());
+        c.denoiser.heads = c.denoiser.width;
+        let e = count_parameters(&c, Sizes { vocab: 10, tokens: 1 }).unwrap_err().to_string();
+        assert!(e.contains("positions = \"rotary\"") && e.contains("heads"), "{e}");
+        (c.denoiser.heads, c.denoiser.kind) = (1, DenoiserKind::Mlp);
+        let e = count_parameters(&c, Sizes { vocab: 10, tokens: 1 }).unwrap_err().to_string();
+        assert!(e.contains("positions = \"rotary\"") && e.contains("kind = \"mlp\""), "{e}");
         let c = ModelConfig::preset("digits").unwrap();
         assert!(count_parameters(&c, Sizes { vocab: 1, tokens: 1 }).unwrap_err().to_string().contains("2 classes"));
     }

@@ -5,7 +5,7 @@ use tweedie_engine::ops::{attention, elementwise, linear, modulate, norm, tokens
 use tweedie_engine::{Act, DType, Group, Tensor, Var};
 
 use super::build::{Init, Plan};
-use super::layers::{Ids, Linear, NORM_EPS, Pass};
+use super::layers::{Ids, Linear, NORM_EPS, Pass, Places};
 use crate::error::Result;
 
 /// A modulation vector of `parts` pieces, linear in the steering vector. It starts at zero, so that each block
@@ -68,11 +68,11 @@ impl DitBlock {
         }
     }
 
-    pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var, steer: &Var) -> Result<Var> {
+    pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var, steer: &Var, places: Option<&Places>) -> Result<Var> {
         let t = p.tape;
         let m = self.modulation.pieces(p, ids, steer)?;
         let h = modulate::modulate(t, &bare_norm(p, x)?, &m[0], &m[1])?;
-        let qkv = self.qkv.forward(p, ids, &h, None)?;
+        let qkv = Places::turn(places, t, self.qkv.forward(p, ids, &h, None)?)?;
         let a = attention::attention(t, &qkv, self.heads, &Mask::default())?;
         let a = self.proj.forward(p, ids, &a, None)?;
         let x = modulate::gate(t, x, &a, &m[2])?;

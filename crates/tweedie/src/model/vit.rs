@@ -138,9 +138,9 @@ impl Vit {
         let mut x = elementwise::add_broadcast(t, &x, &t.param(p.params, ids[self.pos]))?;
         if let Some((last, before)) = self.blocks.split_last() {
             for b in before {
-                x = b.forward(p, ids, &x, 0)?;
+                x = b.forward(p, ids, &x, 0, None)?;
             }
-            x = last.forward_part(p, ids, &x, wanted)?;
+            x = last.forward_part(p, ids, &x, wanted, None)?;
         }
         self.norm.forward(p, ids, &x)
     }

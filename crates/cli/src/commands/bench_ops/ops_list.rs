@@ -4,6 +4,7 @@
 use tweedie_engine::ops::attention::{Mask, Rows};
 use tweedie_engine::ops::cross_entropy::{Loss, Targets};
 use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens};
+use tweedie_engine::ops::rotary::{Turns, rotary as turn};
 use tweedie_engine::ops::{self, elementwise, norm};
 use tweedie_engine::optim::{AdamConfig, AdamW};
 use tweedie_engine::{Act, DType, Device, Group, Noise, ParamsBuilder, Result, Tensor};
@@ -60,6 +61,15 @@ fn scale(s: &Setup, rows: usize, d: usize) -> Entry {
     let n = rows * d;
     entry("scale", format!("{rows}×{d}"), moved(s, 2 * n, 2 * n), move |s| {
         TapeOp::make(s, &[&[rows, d]], &[], |t, v| elementwise::scale(t, &v[0], 0.5))
+    })
+}
+
+/// Queries and keys of packed ones, into fresh memory: what is timed holds its input. In a block two thirds are moved, in place.
+fn rotary(s: &Setup, b: usize, heads: usize, l: usize, head: usize) -> Entry {
+    let (d, n) = (heads * head, b * l * 3 * heads * head);
+    entry("rotary", format!("{b}×{heads}×{l}×{head}"), moved(s, 2 * n, 2 * n), move |s| {
+        let turns = Turns::new(&s.device, l, head)?;
+        TapeOp::make(s, &[&[b, l, 3 * d]], &[], move |t, v| turn(t, v[0].clone(), &turns, 2 * d, 0..l))
     })
 }
 
@@ -203,6 +213,7 @@ pub fn entries(s: &Setup) -> Vec<Entry> {
             layer_norm(s, m, d),
             add(s, m, d),
             scale(s, m, d),
+            rotary(s, few(32), 3, 65, 64),
             linear_cross_entropy(few(192), d, 8000),
             noisy_input(few(16), 24, 8000, d),
             token_scores(s, few(192), 8000),
@@ -223,6 +234,7 @@ pub fn entries(s: &Setup) -> Vec<Entry> {
         layer_norm(s, m, d),
         add(s, m, d),
         scale(s, m, d),
+        rotary(s, few(128), 8, 256, 64),
         linear_cross_entropy(few(4096), d, 30522),
         noisy_input(few(128), 32, 30522, d),
         token_scores(s, few(4096), 30522),

@@ -1,7 +1,7 @@
 //! Whole samplers on a GPU: as captured graphs and kernel by kernel, to the bit, and against the CPU.
 
 use tweedie::config::{Method, ModelConfig, NoiseKind, SampleConfig, Sampler, Unmasking};
-use tweedie::model::{ConditionAttention, DenoiserKind, Model, Sizes};
+use tweedie::model::{ConditionAttention, DenoiserKind, Model, Positions, Sizes};
 use tweedie::sample::{Classifier, Conditioned, Denoise, Ending, Generator, GraphUse, Projection, Request};
 use tweedie::schedule::{Schedule, ScheduleKind};
 use tweedie_engine::{DType, Device, Noise, Tensor, cases};
@@ -57,6 +57,10 @@ fn subjects() -> Result<Vec<Subject>> {
         m.denoiser.condition_attention = a;
         m
     };
+    let turned = |mut m: ModelConfig| {
+        m.denoiser.positions = Positions::Rotary;
+        m
+    };
     let twin = |m: &ModelConfig| ModelConfig { method: Method::Mdd, ..m.clone() };
     let by = |sampler| SampleConfig { sampler, ..sample.clone() };
     let drawn = SampleConfig { votes: 2, noise: NoiseKind::Exact, ..by(Sampler::Multinomial) };
@@ -78,6 +82,8 @@ fn subjects() -> Result<Vec<Subject>> {
         many("caption settled", attention(ConditionAttention::Prefix), settled(Sampler::Argmax)),
         many("caption settled multinomial", attention(ConditionAttention::Prefix), settled(Sampler::Multinomial)),
         many("caption twin", twin(&attention(ConditionAttention::Full)), random.clone()),
+        many("caption rotary full", turned(attention(ConditionAttention::Full)), sample.clone()),
+        many("caption rotary prefix", turned(attention(ConditionAttention::Prefix)), by(Sampler::Ddim)),
         wide("caption argmax, many words", shapes.clone(), sample.clone()),
         wide("caption ddim, many words", shapes.clone(), by(Sampler::Ddim)),
         wide("caption twin, many words", twin(&shapes), random),
