@@ -143,11 +143,16 @@ fn text_is_learned_written_and_measured() {
     let known = ["--set", "train.known=0.5"];
     train("knows", &[&["--set", "train.epochs=4"], &known[..]].concat());
     goes_on_the_same(dir, &train, "knows", "half-known", &known);
+    let muon = ["--set", "train.optimizer=muon"];
+    train("muon", &[&["--set", "train.epochs=4"], &muon[..]].concat());
+    goes_on_the_same(dir, &train, "muon", "half-muon", &muon);
+    let [muon, tdd] = ["muon", "tdd"].map(|run| json(dir, &["eval", run, "--json"])["bits_per_char"].as_f64().unwrap());
+    assert!(muon < tdd, "{muon} bits with Muon, {tdd} with AdamW: it must be used, and be of use");
     // Settings that runs of earlier versions do not have take their defaults.
     let path = dir.join("half/config.toml");
     let old = fs::read_to_string(&path).unwrap();
-    let new = |l: &&str| !l.starts_with("known =") && !l.starts_with("guesses =");
-    fs::write(&path, old.lines().filter(new).collect::<Vec<_>>().join("\n")).unwrap();
+    let new = |l: &str| ["known =", "guesses =", "optimizer ="].iter().any(|key| l.starts_with(key));
+    fs::write(&path, old.lines().filter(|l| !new(l)).collect::<Vec<_>>().join("\n")).unwrap();
     assert_eq!(json(dir, &["eval", "half", "--json"]), json(dir, &["eval", "tdd", "--json"]));
 
     for start in ["the cat", "a", ""] {

@@ -17,13 +17,32 @@ pub struct ParamId(pub(crate) usize);
 pub enum Group {
     /// Weight matrices: decayed.
     Decay,
+    /// Weight matrices inside a network's blocks: decayed, and Muon's where it is used. `parts` matrices lie on top of each other
+    /// in it (queries, keys and values are three).
+    Hidden {
+        /// How many.
+        parts: usize,
+    },
     /// Biases, norms, position embeddings, tokens: not decayed.
     NoDecay,
     /// Not trained.
     Frozen,
 }
 
-const GROUPS: [Group; 3] = [Group::Decay, Group::NoDecay, Group::Frozen];
+impl Group {
+    /// Which part of the flat buffers it lies in.
+    fn range(self) -> usize {
+        match self {
+            Group::Decay => 0,
+            Group::Hidden { .. } => 1,
+            Group::NoDecay => 2,
+            Group::Frozen => 3,
+        }
+    }
+}
+
+/// One of each range, in the order of the flat buffers. What is decayed lies together: AdamW takes it in one pass.
+const GROUPS: [Group; 4] = [Group::Decay, Group::Hidden { parts: 1 }, Group::NoDecay, Group::Frozen];
 
 /// Each parameter starts at a multiple of this many elements: 256 bytes in bf16, the alignment cuBLASLt likes best.
 const ALIGN: usize = 128;
@@ -50,6 +69,10 @@ impl ParamsBuilder {
         let n: usize = shape.iter().product();
         ensure!(values.len() == n, "parameter", "{name} {shape:?} needs {n} values, {} were given", values.len());
         ensure!(self.specs.iter().all(|s| s.name != name), "parameter", "there are two parameters named {name}");
+        if let Group::Hidden { parts } = group {
+            let fits = shape.len() == 2 && parts > 0 && shape[0].is_multiple_of(parts);
+            ensure!(fits, "parameter", "{name} {shape:?} does not consist of {parts} matrices on top of each other");
+        }
         self.specs.push(Spec { name, shape: shape.to_vec(), group, start: 0 });
         self.values.push(values);
         Ok(ParamId(self.specs.len() - 1))
@@ -62,7 +85,7 @@ impl ParamsBuilder {
         let mut end = 0;
         for group in GROUPS {
             let first = end;
-            for s in self.specs.iter_mut().filter(|s| s.group == group) {
+            for s in self.specs.iter_mut().filter(|s| s.group.range() == group.range()) {
                 s.start = end;
                 end += s.shape.iter().product::<usize>().div_ceil(ALIGN) * ALIGN;
             }
@@ -92,6 +115,14 @@ pub struct Params {
     grads: Option<FlatGrads>,
 }
 
+/// A matrix of [`Group::Hidden`]: where it begins in the flat buffers, and its shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hidden {
+    pub start: usize,
+    pub rows: usize,
+    pub cols: usize,
+}
+
 /// A weight matrix transposed, once it was asked for.
 pub(crate) type Turned = Arc<OnceLock<Tensor>>;
 
@@ -114,6 +145,18 @@ impl Params {
     /// Parts of the flat buffers by group.
     pub(crate) fn ranges(&self) -> &[(Group, std::ops::Range<usize>)] {
         &self.ranges
+    }
+
+    /// The matrices of [`Group::Hidden`], in the order of the flat buffers.
+    pub(crate) fn hidden(&self) -> Vec<Hidden> {
+        let mut all = Vec::new();
+        for s in &self.specs {
+            if let Group::Hidden { parts } = s.group {
+                let (rows, cols) = (s.shape[0] / parts, s.shape[1]);
+                all.extend((0..parts).map(|i| Hidden { start: s.start + i * rows * cols, rows, cols }));
+            }
+        }
+        all
     }
 
     /// All parameters in the order they were added: name, shape, id.

@@ -17,7 +17,7 @@ use tweedie_engine::optim::{AdamConfig, AdamW, warmup_cosine};
 use tweedie_engine::{DType, Device, Noise, Tape, Tensor};
 
 use crate::augment::Transform;
-use crate::config::{Config, Precision};
+use crate::config::{Config, Optimizer, Precision};
 use crate::data::{Batch, Dataset, Loader, LoaderConfig, Position, SequenceSet, Sequences, Source, Task};
 use crate::error::{Error, Result};
 use crate::loss::{NoiseOf, mask_tokens, mdd_loss, mdd_sequence_loss, tdd_sequence_loss, token_weights};
@@ -32,6 +32,9 @@ mod stream {
     pub const DROP_PATH: u32 = 2;
     pub const ROWS: u32 = 3;
 }
+
+/// Muon's momentum, as everyone has it.
+const MUON_MOMENTUM: f32 = 0.95;
 
 /// A model with what belongs to it: process, class names.
 pub struct Trained {
@@ -178,6 +181,7 @@ impl Trainer {
             weight_decay: t.weight_decay,
             clip: t.clip,
             ema: t.ema,
+            muon: (t.optimizer == Optimizer::Muon).then_some(MUON_MOMENTUM),
             ..AdamConfig::default()
         };
         let opt = AdamW::new(&model.params, adam)?;

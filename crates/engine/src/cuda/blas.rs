@@ -103,6 +103,18 @@ pub(crate) struct Gemm {
     pub epilogue: Epilogue,
 }
 
+/// A product of `count` matrices each that lie evenly apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Batch {
+    pub count: usize,
+    /// Elements from one `a`, `b`, `c` to the next.
+    pub apart: [usize; 3],
+}
+
+impl Batch {
+    const ONE: Batch = Batch { count: 1, apart: [0; 3] };
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     dims: [usize; 3],
@@ -114,6 +126,7 @@ struct Key {
     add: bool,
     /// Three digits are enough.
     rough: bool,
+    batch: Batch,
     /// Power of two that all addresses are multiples of.
     alignment: u32,
 }
@@ -188,17 +201,26 @@ impl Plan {
         if g.epilogue.pointers().1 != 0 {
             set(desc, Attr::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.dims[1] as i64)?;
         }
-        let layout = |m: &Mat, rows: usize, cols: usize| -> Result<lt::cublasLtMatrixLayout_t> {
+        let Batch { count, apart } = key.batch;
+        let layout = |m: &Mat, rows: usize, cols: usize, apart: usize| -> Result<lt::cublasLtMatrixLayout_t> {
             let (rows, cols) = if m.t { (cols, rows) } else { (rows, cols) };
             let mut l = std::ptr::null_mut();
             blas!(cublasLtMatrixLayoutCreate(&mut l, data_type(m.dtype)?, cols as u64, rows as u64, m.stride as i64))?;
+            if count > 1 {
+                use lt::cublasLtMatrixLayoutAttribute_t as Layout;
+                let (n, apart) = (count as i32, apart as i64);
+                let attr = Layout::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT;
+                blas!(cublasLtMatrixLayoutSetAttribute(l, attr, std::ptr::from_ref(&n).cast(), 4))?;
+                let attr = Layout::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET;
+                blas!(cublasLtMatrixLayoutSetAttribute(l, attr, std::ptr::from_ref(&apart).cast(), 8))?;
+            }
             Ok(l)
         };
         Ok(Plan {
             desc,
-            a: layout(&g.b, g.k, g.n)?,
-            b: layout(&g.a, g.m, g.k)?,
-            c: layout(&g.c, g.m, g.n)?,
+            a: layout(&g.b, g.k, g.n, apart[1])?,
+            b: layout(&g.a, g.m, g.k, apart[0])?,
+            c: layout(&g.c, g.m, g.n, apart[2])?,
             algo: lt::cublasLtMatmulAlgo_t { data: [0; 8] },
         })
     }
@@ -329,7 +351,8 @@ impl Blas {
             return Ok(Some(plan)); // nothing can be timed now; a run before the capture would have tuned it
         }
         // Time on scratch outputs: where the product is added to `c`, a repeated run would change the caller's data.
-        let out = cuda.alloc(g.m * g.c.stride * g.c.dtype.size())?;
+        let Batch { count, apart } = key.batch;
+        let out = cuda.alloc(((count - 1) * apart[2] + g.m * g.c.stride) * g.c.dtype.size())?;
         let vector = cuda.alloc(g.m.max(g.n) * 4)?;
         let aux = match g.epilogue {
             Epilogue::BiasGelu { aux, .. } if aux != 0 => Some(cuda.alloc(g.m * g.n * 2)?),
@@ -365,11 +388,11 @@ impl Blas {
 impl Cuda {
     /// Run a product. `false`: cuBLASLt has no algorithm for it (odd sizes with a fused epilogue, say), nothing was done.
     pub(crate) fn try_gemm(&self, g: &Gemm) -> Result<bool> {
-        self.product(g, false)
+        self.product(g, false, Batch::ONE)
     }
 
     /// `rough`: operands of f32 may be cut to TF32's eleven bits.
-    fn product(&self, g: &Gemm, rough: bool) -> Result<bool> {
+    fn product(&self, g: &Gemm, rough: bool, batch: Batch) -> Result<bool> {
         self.bind()?;
         let blas = match self.0.blas.get() {
             Some(b) => b,
@@ -378,6 +401,8 @@ impl Cuda {
                 self.0.blas.get_or_init(|| made)
             }
         };
+        let apart = [(&g.a, batch.apart[0]), (&g.b, batch.apart[1]), (&g.c, batch.apart[2])];
+        let apart = apart.iter().fold(0, |all, (m, apart)| all | (apart * m.dtype.size()) as u64);
         let key = Key {
             dims: [g.m, g.n, g.k],
             strides: [g.a.stride, g.b.stride, g.c.stride],
@@ -387,7 +412,8 @@ impl Cuda {
             epilogue: g.epilogue.code() as u32,
             add: g.add.is_some(),
             rough,
-            alignment: 1 << (g.a.ptr | g.b.ptr | g.c.ptr | g.add.unwrap_or(0)).trailing_zeros().min(8),
+            batch,
+            alignment: 1 << (g.a.ptr | g.b.ptr | g.c.ptr | g.add.unwrap_or(0) | apart).trailing_zeros().min(8),
         };
         let mut plans = lock(&blas.plans);
         if !plans.contains_key(&key) {
@@ -398,7 +424,8 @@ impl Cuda {
             Some(Some(plan)) => {
                 let name = || {
                     let t = |m: &Mat| if m.t { "ᵀ" } else { "" };
-                    format!("product {}×{}×{} a{}·b{} → {:?}", g.m, g.n, g.k, t(&g.a), t(&g.b), g.c.dtype)
+                    let times = if batch.count > 1 { format!("{} × ", batch.count) } else { String::new() };
+                    format!("product {times}{}×{}×{} a{}·b{} → {:?}", g.m, g.n, g.k, t(&g.a), t(&g.b), g.c.dtype)
                 };
                 self.timed(name, || plan.run(self, blas, g, &plan.algo)).map(|()| true)
             }
@@ -408,16 +435,21 @@ impl Cuda {
 
     /// Run a product that needs no fused epilogue; every size is supported.
     pub(crate) fn gemm(&self, g: &Gemm) -> Result<()> {
-        self.gemm_to(g, false)
+        self.gemm_to(g, false, Batch::ONE)
+    }
+
+    /// As [`Cuda::gemm`], for a batch of one or more.
+    pub(crate) fn batched_gemm(&self, g: &Gemm, batch: Batch) -> Result<()> {
+        self.gemm_to(g, false, batch)
     }
 
     /// As [`Cuda::gemm`], of f32 to three digits: several times as fast.
     pub(crate) fn rough_gemm(&self, g: &Gemm) -> Result<()> {
-        self.gemm_to(g, true)
+        self.gemm_to(g, true, Batch::ONE)
     }
 
-    fn gemm_to(&self, g: &Gemm, rough: bool) -> Result<()> {
-        if self.product(g, rough)? {
+    fn gemm_to(&self, g: &Gemm, rough: bool, batch: Batch) -> Result<()> {
+        if self.product(g, rough, batch)? {
             return Ok(());
         }
         Err(Error::op("matmul", format!("cuBLASLt has no algorithm for {}×{}×{} in {}", g.m, g.n, g.k, g.a.dtype)))

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use cudarc::driver::sys::{self, CUresult};
 
 pub use alloc::{Buffer, Usage};
-pub(crate) use blas::{Epilogue, Gemm, Mat, even_columns};
+pub(crate) use blas::{Batch, Epilogue, Gemm, Mat, even_columns};
 pub use copies::Uploads;
 pub use graph::Graph;
 pub use info::{Info, devices};

@@ -29,6 +29,7 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
     vec![
         (&crate::rng::SOURCE, &[0]),
         (&crate::optim::SOURCE, &[0]),
+        (&crate::optim::muon::SOURCE, &[0]),
         (&attention::SOURCE, &attention::SIZES),
         (&attention::SOURCE_FEW, &attention::SIZES),
         (&attention::SOURCE_BWD, &attention::SIZES),

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{AdamW, CORRECTION1, CORRECTION2, EMA_DECAY, IN_A_ROW, LR, NORM, SCALE, SKIPPED, STEPS, ema_decay};
+use super::{AdamW, CORRECTION1, CORRECTION2, EMA_DECAY, IN_A_ROW, LR, NORM, SCALE, SKIPPED, STEPS, ema_decay, muon};
 use crate::cpu::math::{simd, sum_of};
 use crate::error::{Error, Result};
 use crate::params::Params;
@@ -27,7 +27,7 @@ pub(super) fn step(opt: &mut AdamW, params: &mut Params, lr: f32) -> Result<()> 
     let busy =
         || Error::op("optimizer", "the weights or their state are still in use by a tape; drop it before the step");
     let mut s = opt.state.to_vec()?;
-    let groups: Vec<_> = params.ranges().iter().filter_map(|(g, r)| Some((opt.decay_of(*g)?, r.clone()))).collect();
+    let passes = opt.passes(params);
     let grads = params.finished_grads()?.clone();
     let grads = grads.f32s();
     let n = norm(grads);
@@ -51,7 +51,7 @@ pub(super) fn step(opt: &mut AdamW, params: &mut Params, lr: f32) -> Result<()> 
     let (m, v) = (opt.m.f32s_mut().ok_or_else(busy)?, opt.v.f32s_mut().ok_or_else(busy)?);
     params.values_changed();
     let w = params.values.f32s_mut().ok_or_else(busy)?;
-    for (decay, range) in groups {
+    for (decay, range) in passes {
         let shrink = 1.0 - lr * decay;
         w[range.clone()]
             .par_chunks_mut(CHUNK)
@@ -72,6 +72,9 @@ pub(super) fn step(opt: &mut AdamW, params: &mut Params, lr: f32) -> Result<()> 
                     },
                 );
             });
+    }
+    if let Some(muon) = &opt.muon {
+        muon::cpu::step(muon, w, m, grads, muon::Step { lr, scale, decay: config.weight_decay });
     }
     if let Some(ema) = &mut opt.ema {
         let e = ema.f32s_mut().ok_or_else(busy)?;

@@ -1,6 +1,6 @@
-//! The optimizer step on the GPU: norm in two deterministic passes, then one pass per group.
+//! The optimizer step on the GPU: norm in two deterministic passes, then one pass for what is decayed and one for what is not.
 
-use super::{AdamW, LR, SOURCE};
+use super::{AdamW, LR, SOURCE, muon};
 use crate::cuda::{Cuda, args};
 use crate::error::Result;
 use crate::params::Params;
@@ -21,8 +21,7 @@ pub(super) fn step(c: &Cuda, opt: &AdamW, params: &Params, lr: f32) -> Result<()
     c.launch(&SOURCE, 0, "norm_parts", (blocks, 1, 1), BLOCK, 0, args![grads, &part, n as i64])?;
     let args = args![&part, blocks, &opt.state, config.clip, config.beta1, config.beta2, config.ema];
     c.launch(&SOURCE, 0, "norm_finish", (1, 1, 1), BLOCK, 0, args)?;
-    for (group, range) in params.ranges() {
-        let Some(decay) = opt.decay_of(*group) else { continue };
+    for (decay, range) in opt.passes(params) {
         let len = range.len();
         let at = |t: &Tensor| t.view(range.start, &[len]).ptr();
         let args = args![
@@ -41,5 +40,8 @@ pub(super) fn step(c: &Cuda, opt: &AdamW, params: &Params, lr: f32) -> Result<()
         ];
         c.launch(&SOURCE, 0, "adamw", (len.div_ceil(BLOCK * 4), 1, 1), BLOCK, 0, args)?;
     }
-    Ok(())
+    match &opt.muon {
+        Some(muon) => muon::cuda::step(c, muon, opt, params),
+        None => Ok(()),
+    }
 }

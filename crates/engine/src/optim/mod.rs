@@ -1,10 +1,14 @@
-//! The optimizer: global-norm clipping, AdamW with decoupled decay, EMA and the bf16 shadow, one pass over flat buffers.
+//! The optimizer: global-norm clipping, AdamW with decoupled decay, EMA and the bf16 shadow, one pass over flat buffers;
+//! the weight matrices of blocks by Muon where that is asked for.
 //!
 //! The step count, the gradient norm and whether the step was skipped live on the device: a training step needs no
 //! read-back. A non-finite gradient skips the whole step (weights, moments, EMA and step count stay) and is counted.
 
 mod cpu;
 mod cuda;
+pub(crate) mod muon;
+
+use std::ops::Range;
 
 use crate::error::{Error, Result, ensure};
 use crate::params::{Group, Params};
@@ -21,17 +25,19 @@ pub struct AdamConfig {
     pub beta2: f32,
     /// Added to the root of the second moment.
     pub eps: f32,
-    /// Decoupled decay of [`Group::Decay`].
+    /// Decoupled decay of [`Group::Decay`] and [`Group::Hidden`].
     pub weight_decay: f32,
     /// Gradients are scaled down to this global norm (0: no clipping).
     pub clip: f32,
     /// Decay of the averaged weights (0: none are kept).
     pub ema: f32,
+    /// Muon's momentum, usually 0.95: it then has the matrices of [`Group::Hidden`], and AdamW the rest (none: AdamW has all).
+    pub muon: Option<f32>,
 }
 
 impl Default for AdamConfig {
     fn default() -> AdamConfig {
-        AdamConfig { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.0, clip: 3.0, ema: 0.0 }
+        AdamConfig { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.0, clip: 3.0, ema: 0.0, muon: None }
     }
 }
 
@@ -60,13 +66,14 @@ const EMA_DECAY: usize = 7;
 const LR: usize = 8;
 const STATE: usize = 9;
 
-/// AdamW with clipping and EMA over a [`Params`].
+/// AdamW with clipping and EMA over a [`Params`]; with [`AdamConfig::muon`] some of it goes another way.
 pub struct AdamW {
     config: AdamConfig,
     m: Tensor,
     v: Tensor,
     ema: Option<Tensor>,
     state: Tensor,
+    muon: Option<muon::Muon>,
 }
 
 /// Decay of the average after `n` steps: min(d, (1+n)/(10+n)). Without this warm-up the initial weights would make up
@@ -88,7 +95,7 @@ pub fn warmup_cosine(step: usize, total: usize, warmup: usize, peak: f32, floor:
 impl AdamW {
     /// Fresh moments; the average starts at the present weights.
     pub fn new(params: &Params, config: AdamConfig) -> Result<AdamW> {
-        let AdamConfig { beta1, beta2, eps, weight_decay, clip, ema } = config;
+        let AdamConfig { beta1, beta2, eps, weight_decay, clip, ema, muon } = config;
         ensure!((0.0..1.0).contains(&beta1) && (0.0..1.0).contains(&beta2), "adamw", "betas must lie in [0, 1)");
         ensure!(
             eps > 0.0 && weight_decay >= 0.0 && clip >= 0.0,
@@ -105,6 +112,7 @@ impl AdamW {
             v: zeros()?,
             ema: if ema > 0.0 { Some(copy()?) } else { None },
             state: Tensor::zeros(&device, &[STATE], DType::F32)?,
+            muon: muon.map(|momentum| muon::Muon::new(params, momentum)).transpose()?,
         })
     }
 
@@ -171,12 +179,22 @@ impl AdamW {
         Ok(())
     }
 
-    fn decay_of(&self, group: Group) -> Option<f32> {
-        match group {
-            Group::Decay => Some(self.config.weight_decay),
-            Group::NoDecay => Some(0.0),
-            Group::Frozen => None,
+    /// What AdamW goes over: decay and part of the flat buffers, neighbours of the same decay as one.
+    fn passes(&self, params: &Params) -> Vec<(f32, Range<usize>)> {
+        let mut all: Vec<(f32, Range<usize>)> = Vec::new();
+        for (group, range) in params.ranges() {
+            let decay = match group {
+                Group::Hidden { .. } if self.muon.is_some() => continue,
+                Group::Decay | Group::Hidden { .. } => self.config.weight_decay,
+                Group::NoDecay => 0.0,
+                Group::Frozen => continue,
+            };
+            match all.last_mut() {
+                Some((d, r)) if *d == decay && r.end == range.start => r.end = range.end,
+                _ => all.push((decay, range.clone())),
+            }
         }
+        all
     }
 }
 

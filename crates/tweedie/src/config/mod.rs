@@ -13,7 +13,7 @@ pub use loss::{LossConfig, LossKind, MaskWeight, MixedTarget};
 pub use model::{Method, ModelConfig, PRESETS};
 pub use process::ProcessConfig;
 pub use sample::{GuidanceShape, NoiseKind, PosteriorMean, Rank, SampleConfig, Sampler, Start, Unmasking};
-pub use train::{Precision, TrainConfig};
+pub use train::{Optimizer, Precision, TrainConfig};
 
 use serde::{Deserialize, Serialize};
 

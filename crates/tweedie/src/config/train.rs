@@ -14,6 +14,16 @@ pub enum Precision {
     Bf16,
 }
 
+/// How weights are updated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Optimizer {
+    /// AdamW has all.
+    Adamw,
+    /// Muon has the weight matrices of the blocks, AdamW the rest; rate and decay mean the same to both.
+    Muon,
+}
+
 /// Optimisation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -26,6 +36,8 @@ pub struct TrainConfig {
     pub accumulate: usize,
     /// Noisy copies per image that share its features, each with its own timestep.
     pub kfold: usize,
+    /// How weights are updated; Muon needs fewer steps than AdamW, and a little more time for each.
+    pub optimizer: Optimizer,
     /// Learning rate per 256 images of batch.
     pub lr: f32,
     /// The rate ends at this share of its peak.
@@ -34,7 +46,7 @@ pub struct TrainConfig {
     pub warmup_epochs: f32,
     /// Decoupled weight decay.
     pub weight_decay: f32,
-    /// Second-moment decay.
+    /// Second-moment decay of AdamW.
     pub beta2: f32,
     /// Global norm that gradients are clipped to (0: not).
     pub clip: f32,
@@ -70,6 +82,7 @@ impl Default for TrainConfig {
             batch: 128,
             accumulate: 1,
             kfold: 4,
+            optimizer: Optimizer::Adamw,
             lr: 1e-3,
             min_lr: 0.01,
             warmup_epochs: 1.0,

@@ -61,8 +61,17 @@ pub(crate) struct Linear {
 
 impl Linear {
     pub fn plan(plan: &mut Plan, name: &str, inner: usize, out: usize) -> Linear {
+        Linear::in_group(plan, name, inner, out, Group::Decay)
+    }
+
+    /// Inside a block, its weight made of `parts` matrices on top of each other.
+    pub fn hidden(plan: &mut Plan, name: &str, inner: usize, out: usize, parts: usize) -> Linear {
+        Linear::in_group(plan, name, inner, out, Group::Hidden { parts })
+    }
+
+    fn in_group(plan: &mut Plan, name: &str, inner: usize, out: usize, group: Group) -> Linear {
         Linear {
-            w: plan.add(format!("{name}.weight"), &[out, inner], Group::Decay, Init::TruncNormal(weight_std(inner))),
+            w: plan.add(format!("{name}.weight"), &[out, inner], group, Init::TruncNormal(weight_std(inner))),
             b: plan.add(format!("{name}.bias"), &[out], Group::NoDecay, Init::Zeros),
         }
     }
@@ -150,11 +159,11 @@ impl Block {
     pub fn plan(plan: &mut Plan, name: &str, s: BlockShape) -> Block {
         Block {
             norm1: Norm::plan(plan, &format!("{name}.norm1"), s.width),
-            qkv: Linear::plan(plan, &format!("{name}.attn.qkv"), s.width, 3 * s.width),
-            proj: Linear::plan(plan, &format!("{name}.attn.proj"), s.width, s.width),
+            qkv: Linear::hidden(plan, &format!("{name}.attn.qkv"), s.width, 3 * s.width, 3),
+            proj: Linear::hidden(plan, &format!("{name}.attn.proj"), s.width, s.width, 1),
             norm2: Norm::plan(plan, &format!("{name}.norm2"), s.width),
-            fc1: Linear::plan(plan, &format!("{name}.mlp.fc1"), s.width, s.mlp),
-            fc2: Linear::plan(plan, &format!("{name}.mlp.fc2"), s.mlp, s.width),
+            fc1: Linear::hidden(plan, &format!("{name}.mlp.fc1"), s.width, s.mlp, 1),
+            fc2: Linear::hidden(plan, &format!("{name}.mlp.fc2"), s.mlp, s.width, 1),
             heads: s.heads,
             act: s.act,
             drop_path: s.drop_path,

@@ -59,10 +59,10 @@ impl DitBlock {
     pub fn plan(plan: &mut Plan, name: &str, d: usize, heads: usize, act: Act) -> DitBlock {
         DitBlock {
             modulation: Modulation::plan(plan, name, d, 6),
-            qkv: Linear::plan(plan, &format!("{name}.attn.qkv"), d, 3 * d),
-            proj: Linear::plan(plan, &format!("{name}.attn.proj"), d, d),
-            fc1: Linear::plan(plan, &format!("{name}.mlp.fc1"), d, 4 * d),
-            fc2: Linear::plan(plan, &format!("{name}.mlp.fc2"), 4 * d, d),
+            qkv: Linear::hidden(plan, &format!("{name}.attn.qkv"), d, 3 * d, 3),
+            proj: Linear::hidden(plan, &format!("{name}.attn.proj"), d, d, 1),
+            fc1: Linear::hidden(plan, &format!("{name}.mlp.fc1"), d, 4 * d, 1),
+            fc2: Linear::hidden(plan, &format!("{name}.mlp.fc2"), 4 * d, d, 1),
             heads,
             act,
         }
@@ -95,8 +95,8 @@ impl MlpBlock {
     pub fn plan(plan: &mut Plan, name: &str, d: usize, act: Act) -> MlpBlock {
         MlpBlock {
             modulation: Modulation::plan(plan, name, d, 3),
-            fc1: Linear::plan(plan, &format!("{name}.mlp.fc1"), d, 4 * d),
-            fc2: Linear::plan(plan, &format!("{name}.mlp.fc2"), 4 * d, d),
+            fc1: Linear::hidden(plan, &format!("{name}.mlp.fc1"), d, 4 * d, 1),
+            fc2: Linear::hidden(plan, &format!("{name}.mlp.fc2"), 4 * d, d, 1),
             act,
         }
     }

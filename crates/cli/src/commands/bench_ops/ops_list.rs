@@ -193,6 +193,33 @@ fn adamw(s: &Setup, n: usize) -> Entry {
     })
 }
 
+/// The matrices of `blocks` blocks of a transformer: five rounds of three products, for a square one of 2·d³ operations each, for one
+/// of the MLP's of 8, 2 and 8.
+fn muon(s: &Setup, blocks: usize, d: usize) -> Entry {
+    let low = s.dtype == DType::Bf16;
+    let (n, d3) = (blocks * 12 * d * d, (d as f64).powi(3));
+    let bytes = n * (7 * 4 + 4 + if low { 2 } else { 0 });
+    let flops = blocks as f64 * 5.0 * (4.0 * 6.0 + 2.0 * 18.0) * d3;
+    let work = Work { bytes: [bytes as f64, 0.0], flops: Some([flops, 0.0]) };
+    entry("muon", format!("{blocks} blocks of {d}"), work, move |s| {
+        let mut builder = ParamsBuilder::default();
+        for block in 0..blocks {
+            for (name, rows, cols, parts) in
+                [("qkv", 3 * d, d, 3), ("proj", d, d, 1), ("fc1", 4 * d, d, 1), ("fc2", d, 4 * d, 1)]
+            {
+                let values = s.normal(block as u32, &[rows, cols], 0.02)?.to_vec()?;
+                builder.add(format!("{block}.{name}"), &[rows, cols], Group::Hidden { parts }, values)?;
+            }
+        }
+        let mut params = builder.build(&s.device, low)?;
+        let config = AdamConfig { ema: 0.999, weight_decay: 0.1, muon: Some(0.95), ..AdamConfig::default() };
+        let mut opt = AdamW::new(&params, config)?;
+        // There are no gradients here, and products of zeros take less power.
+        opt.restore("m", s.normal(0, &[params.flat_len()], 1.0)?.to_vec()?)?;
+        Ok(Box::new(move || opt.apply(&mut params, 1e-3)))
+    })
+}
+
 /// The product whose speed is the arithmetic ceiling.
 pub fn largest_product(s: &Setup) -> Entry {
     let n = if s.device == Device::Cpu { 1024 } else { 8192 } / if s.quick { 4 } else { 1 };
@@ -220,6 +247,7 @@ pub fn entries(s: &Setup) -> Vec<Entry> {
             choose(s, few(96), 8000),
             argmax(s, few(96), 8000),
             adamw(s, few(1 << 22)),
+            muon(s, 2, if s.quick { 64 } else { d }),
         ];
     }
     let (m, d) = (few(256 * 197), 768);
@@ -241,5 +269,6 @@ pub fn entries(s: &Setup) -> Vec<Entry> {
         choose(s, few(2048), 30522),
         argmax(s, few(4096), 30522),
         adamw(s, few(110 << 20)),
+        muon(s, 8, if s.quick { 128 } else { 512 }),
     ]
 }

@@ -1,0 +1,51 @@
+//! Muon for the weight matrices of blocks: the momentum of the gradient with all its singular values brought near one, so that a
+//! step goes as far in directions of which gradients say little as in those they agree on.
+//!
+//! As in Moonlight, the update has the size of AdamW's whatever the shape: rate and decay mean the same to both.
+
+pub(super) mod cpu;
+pub(super) mod cuda;
+#[cfg(test)]
+mod tests;
+
+use crate::error::{Result, ensure};
+use crate::params::{Hidden, Params};
+
+crate::cuda::source!("muon.cu");
+
+/// X ← a·X + b·(XXᵀ)X + c·(XXᵀ)²X, so many times, takes singular values up to one to about one (0.68 to 1.2; below 0.002 they
+/// end lower). As steep at zero as it can be, for few rounds are wanted and no digits. As in muon.cu.
+const POLYNOMIAL: (f32, f32, f32) = (3.4445, -4.7750, 2.0315);
+const ROUNDS: usize = 5;
+/// Added to the norm that a matrix is divided by before: nothing stays nothing.
+const EPS: f32 = 1e-7;
+/// The root of the mean square of AdamW's updates is about this; an orthogonal matrix has one of 1/√(its longer side).
+const SIZE: f32 = 0.2;
+
+/// What Muon keeps of a [`Params`] beside the momentum, which lies in the optimizer's first moment.
+pub(super) struct Muon {
+    momentum: f32,
+    matrices: Vec<Hidden>,
+    stacks: Option<cuda::Stacks>,
+}
+
+/// Of one step.
+#[derive(Clone, Copy)]
+pub(super) struct Step {
+    pub lr: f32,
+    /// Factor on the gradient.
+    pub scale: f32,
+    pub decay: f32,
+}
+
+impl Muon {
+    pub fn new(params: &Params, momentum: f32) -> Result<Muon> {
+        ensure!((0.0..1.0).contains(&momentum), "muon", "the momentum must lie in [0, 1), it is {momentum}");
+        let matrices = params.hidden();
+        let stacks = match params.values.cuda_device() {
+            Some(c) => Some(cuda::Stacks::new(c, &matrices)?),
+            None => None,
+        };
+        Ok(Muon { momentum, matrices, stacks })
+    }
+}
