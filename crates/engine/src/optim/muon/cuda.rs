@@ -85,7 +85,7 @@ pub(in crate::optim) struct Stacks {
 impl Stacks {
     pub fn new(c: &Cuda, matrices: &[Hidden]) -> Result<Stacks> {
         let layout = Layout::new(matrices);
-        let fits = layout.table.iter().flatten().chain([&layout.len]).all(|x| u32::try_from(*x).is_ok());
+        let fits = layout.table.iter().flatten().all(|x| u32::try_from(*x).is_ok());
         ensure!(fits, "muon", "more than 2³² values in the matrices of all blocks");
         let entries: Vec<u32> = layout.table.iter().flatten().map(|x| *x as u32).collect();
         let table = Tensor::from_u32(&Device::Cuda(c.clone()), &[layout.table.len(), 4], entries)?;

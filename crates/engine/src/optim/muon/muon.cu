@@ -6,15 +6,15 @@ enum { STEPS, SKIPPED, IN_A_ROW, NORM, SCALE, CORRECTION1, CORRECTION2, EMA_DECA
 // A matrix of this block, and where groups of eight of it lie.
 struct Matrix {
     i64 start, place;
-    int rows, cols;
-    u32 groups, total;  // groups of eight: per padded row, and in all (all matrices together have fewer than 2^32 values)
-    bool whole;         // each group is eight values, aligned in the flat buffers
+    int rows, cols, groups;  // groups of eight per padded row
+    i64 total;               // groups in all
+    bool whole;              // each group is eight values, aligned in the flat buffers
 };
 __device__ __forceinline__ Matrix matrix_of(const u32* table, int i) {
     Matrix m;
     m.start = table[i * 4], m.rows = table[i * 4 + 1], m.cols = table[i * 4 + 2], m.place = table[i * 4 + 3];
     m.groups = (m.cols + 7) / 8;
-    m.total = (u32)((m.rows + 7) / 8 * 8) * m.groups;
+    m.total = (i64)((m.rows + 7) / 8 * 8) * m.groups;
     m.whole = m.cols % 8 == 0;
     return m;
 }
@@ -27,7 +27,7 @@ extern "C" __global__ void muon_momentum(const u32* table, const float* g, float
     if (scale == 0.f) return;
     Matrix a = matrix_of(table, blockIdx.x);
     float s = 0.f;
-    for (u32 i = blockIdx.y * blockDim.x + threadIdx.x; i < a.total; i += PARTS * blockDim.x) {
+    for (i64 i = (i64)blockIdx.y * blockDim.x + threadIdx.x; i < a.total; i += (i64)PARTS * blockDim.x) {
         int row = (int)(i / a.groups), col = (int)(i % a.groups) * 8;
         i64 at = a.start + (i64)row * a.cols + col;
         float X[8] = {};
@@ -54,7 +54,7 @@ extern "C" __global__ void muon_momentum(const u32* table, const float* g, float
         }
 #pragma unroll
         for (int k = 0; k < 8; k++) s += X[k] * X[k];
-        store8(x + a.place + (i64)i * 8, X);
+        store8(x + a.place + i * 8, X);
     }
     s = block_sum(s, scratch);
     if (threadIdx.x == 0) part[blockIdx.x * PARTS + blockIdx.y] = s;
@@ -65,21 +65,20 @@ extern "C" __global__ void muon_normalise(const u32* table, bf16* x, const float
     if (state[SCALE] == 0.f) return;
     Matrix a = matrix_of(table, blockIdx.x);
     float factor = 1.f / (sqrtf(warp_sum(part[blockIdx.x * PARTS + (threadIdx.x & 31)])) + 1e-7f);
-    for (u32 i = blockIdx.y * blockDim.x + threadIdx.x; i < a.total; i += PARTS * blockDim.x) {
+    for (i64 i = (i64)blockIdx.y * blockDim.x + threadIdx.x; i < a.total; i += (i64)PARTS * blockDim.x) {
         float X[8];
-        load8(x + a.place + (i64)i * 8, X);
+        load8(x + a.place + i * 8, X);
 #pragma unroll
         for (int k = 0; k < 8; k++) X[k] *= factor;
-        store8(x + a.place + (i64)i * 8, X);
+        store8(x + a.place + i * 8, X);
     }
 }
 
 // gram, square (len): stacks of n by n, n a multiple of 8. square <- a + b gram + c square.
 extern "C" __global__ void muon_polynomial(const bf16* gram, bf16* square, int n, i64 len) {
-    u32 i = blockIdx.x * blockDim.x + threadIdx.x, groups = n / 8;
-    i64 at = (i64)i * 8;
+    i64 at = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 8;
     if (at >= len) return;
-    int row = (int)(i / groups % n), col = (int)(i % groups) * 8;
+    int row = (int)(at / n % n), col = (int)(at % n);
     float A[8], S[8];
     load8(gram + at, A);
     load8(square + at, S);
@@ -95,12 +94,12 @@ extern "C" __global__ void muon_apply(const u32* table, const bf16* x, float* w,
     Matrix a = matrix_of(table, blockIdx.x);
     float lr = state[LR], keep = state[EMA_DECAY], shrink = 1.f - lr * decay;
     float rate = lr * 0.2f * sqrtf((float)max(a.rows, a.cols));
-    for (u32 i = blockIdx.y * blockDim.x + threadIdx.x; i < a.total; i += PARTS * blockDim.x) {
+    for (i64 i = (i64)blockIdx.y * blockDim.x + threadIdx.x; i < a.total; i += (i64)PARTS * blockDim.x) {
         int row = (int)(i / a.groups), col = (int)(i % a.groups) * 8;
         if (row >= a.rows) continue;
         i64 at = a.start + (i64)row * a.cols + col;
         float X[8];
-        load8(x + a.place + (i64)i * 8, X);
+        load8(x + a.place + i * 8, X);
         if (a.whole) {
             float W[8], E[8];
             load8(w + at, W);
