@@ -146,6 +146,8 @@ fn text_is_learned_written_and_measured() {
     let muon = ["--set", "train.optimizer=muon"];
     train("muon", &[&["--set", "train.epochs=4"], &muon[..]].concat());
     goes_on_the_same(dir, &train, "muon", "half-muon", &muon);
+    let resume = ["train", "--resume", "half-muon", "--set", "train.optimizer=adamw"];
+    refused(dir, &resume, &["train.optimizer", "\"muon\"", "\"adamw\""]);
     let bits = |run: &str| json(dir, &["eval", run, "--json"])["bits_per_char"].as_f64().unwrap();
     assert_ne!(bits("muon"), bits("tdd"), "the setting has no effect");
     // Settings that runs of earlier versions do not have take their defaults.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tweedie_engine::{Device, Params};
 
 use crate::checkpoint::{self, Part, Snapshot, State};
-use crate::config::{Config, Precision};
+use crate::config::{Config, Optimizer, Precision};
 use crate::data::Task;
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -28,6 +28,8 @@ pub enum Weights {
 
 /// Name of the optimizer's counters in `state.json`.
 const OPTIMIZER_STATE: &str = "optimizer";
+/// Name there of the setting whose moments the checkpoint holds; one without it is AdamW's.
+const OPTIMIZER_KIND: &str = "train.optimizer";
 /// Name of the step of the best evaluation there.
 const BEST_STEP: &str = "best_step";
 
@@ -55,6 +57,7 @@ pub fn snapshot(t: &Trainer) -> Result<Snapshot<'static>> {
         }
     }
     extra.insert(BEST_STEP.into(), t.best_step().into());
+    extra.insert(OPTIMIZER_KIND.into(), serde_json::json!(t.config.train.optimizer));
     let stats = t.optimizer().stats()?;
     let batches = (t.total_steps() / t.config.train.epochs).max(1);
     let state = State {
@@ -110,6 +113,12 @@ pub fn restore(t: &mut Trainer, path: &Path) -> Result<()> {
     let s = checkpoint::load(path)?;
     if s.state.classes != t.trained.class_names {
         return Err(Error::Input(format!("{}: its classes are not those of the data", path.display())));
+    }
+    let was = s.state.extra.get(OPTIMIZER_KIND).cloned().unwrap_or_else(|| serde_json::json!(Optimizer::Adamw));
+    let now = serde_json::json!(t.config.train.optimizer);
+    if was != now {
+        let what = format!("its moments belong to train.optimizer = {was}, which is {now} now");
+        return Err(Error::Input(format!("{}: {what}; go on with {was}, or begin a new run", path.display())));
     }
     set_weights(&mut t.trained.model.params, Named::new(path, s.model))?;
     let mut optimizer = Named::new(path, s.optimizer);

@@ -170,7 +170,7 @@ impl Trainer {
         let dtype = compute_type(config.train.precision, device)?;
         let mut model =
             Model::new(&config.model, config.sizes(), device, dtype, config.seed)?.knowing(config.known() > 0.0);
-        let notes = match config.model.pretrained.as_str() {
+        let mut notes = match config.model.pretrained.as_str() {
             "" => Vec::new(),
             path => load_encoder(&mut model, Path::new(path))?,
         };
@@ -185,6 +185,9 @@ impl Trainer {
             ..AdamConfig::default()
         };
         let opt = AdamW::new(&model.params, adam)?;
+        if opt.muon_is_idle() {
+            notes.push("train.optimizer = \"muon\": no weight matrix of a block is trained, AdamW has all".into());
+        }
         let trained = Trained { model, schedule, lambda: config.process.lambda, class_names, tokenizer };
         Ok(Trainer {
             key: Noise::new(device, config.seed, stream::DIFFUSION, 0)?,

@@ -161,6 +161,11 @@ impl AdamW {
         Ok(())
     }
 
+    /// Whether Muon is wanted and finds nothing to do: no matrix of a block is trained.
+    pub fn muon_is_idle(&self) -> bool {
+        self.muon.as_ref().is_some_and(muon::Muon::is_idle)
+    }
+
     /// The averaged weights, if they are kept.
     pub fn ema(&self) -> Option<&Tensor> {
         self.ema.as_ref()

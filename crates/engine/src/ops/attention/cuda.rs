@@ -151,7 +151,7 @@ pub(super) fn forward_joint(
 
 /// Whether tokens are so few that a head of an example fits into the registers of some lanes.
 fn few(p: &Plan) -> bool {
-    const FEW: usize = 4;
+    const FEW: usize = 4; // as in attention_few.cu
     p.lq <= FEW && p.lk <= FEW
 }
 
@@ -208,8 +208,8 @@ fn launch_group(c: &Cuda, p: &Plan, g: &Group, x: &Lies, o: &Tensor, lse: Option
     launch_heads(c, &SOURCE_GROUP, p, "attention_fwd_group", (g.warps, g.shared), &maps, all)
 }
 
-/// Blocks of `room` = (warps, bytes of shared memory) that take one head of one example after the other, as many as the
-/// device holds at once.
+/// Blocks, of so many warps and bytes of shared memory, that take one head of one example after the other: as many as the device
+/// holds at once.
 fn launch_heads(
     c: &Cuda,
     source: &'static Source,

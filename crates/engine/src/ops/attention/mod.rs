@@ -293,6 +293,8 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             (1, 300, 20, 2, 64, false),
             // A third head for some multiprocessors: the kernels by warpgroups use each place in shared memory again.
             (34, 130, 129, 8, 64, false),
+            (23, 66, 150, 6, 64, false),
+            (34, 20, 70, 16, 64, false),
         ],
     };
     let mut out = Vec::new();

@@ -10,8 +10,9 @@ use crate::tensor::{DType, Tensor};
 
 /// Elements of y_t that live at once: 256 MiB in bf16.
 const BAND: usize = 1 << 27;
-/// Share of the device's memory that may hold them until the backward pass, beside what else is kept there: captions of 30,522
-/// words at batch 128 take 1 GB, and drawing them again 1.6 % of the step.
+/// Share of the device's memory that may hold them until the backward pass, together with what else is kept there: captions of
+/// 30,522 words at batch 128 take 1 GB, and drawing them again 1.6 % of the step. Twice what MLPs may fill, which save less time
+/// with a byte and come first where there is an encoder.
 const ROOM: usize = 36;
 
 /// Classes in rows of y_t and of the weight, with zeros after the last: products are several times slower on rows that are

@@ -17,9 +17,10 @@ crate::cuda::source!("muon.cu");
 /// end lower). As steep at zero as it can be, for few rounds are wanted and no digits. As in muon.cu.
 const POLYNOMIAL: (f32, f32, f32) = (3.4445, -4.7750, 2.0315);
 const ROUNDS: usize = 5;
-/// Added to the norm that a matrix is divided by before: nothing stays nothing.
+/// Added to the norm that a matrix is divided by before: nothing stays nothing. As in muon.cu.
 const EPS: f32 = 1e-7;
-/// The root of the mean square of AdamW's updates is about this; an orthogonal matrix has one of 1/√(its longer side).
+/// The root of the mean square of AdamW's updates is about this; an orthogonal matrix has one of 1/√(its longer side). As in
+/// muon.cu.
 const SIZE: f32 = 0.2;
 
 /// What Muon keeps of a [`Params`] beside the momentum, which lies in the optimizer's first moment.
@@ -47,5 +48,9 @@ impl Muon {
             None => None,
         };
         Ok(Muon { momentum, matrices, stacks })
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.matrices.is_empty()
     }
 }
