@@ -228,6 +228,9 @@ impl<'a> Writer<'a> {
         let (tokenizer, n) = (t.tokenizer()?, t.model.sizes().tokens);
         let lines = self.loaded.config.data.sequence_config().layout == Layout::Lines || args.length.is_some();
         let (length, min_length) = (args.length, args.min_length);
+        if min_length > n {
+            return Err(Failure::input(format!("--min-length {min_length}: the model writes {n} tokens at most")));
+        }
         let ending = lines.then(|| Ending { length, min_length, ..free_ending(tokenizer) });
         let given = self.given.as_ref().map(|row| row.repeat(examples.len()));
         let trace = self.untraced.then_some(TOP.min(t.model.sizes().vocab));

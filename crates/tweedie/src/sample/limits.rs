@@ -42,15 +42,24 @@ impl Limits {
         let rows = batch * n;
         let mut kept = vec![FREE; rows];
         if let Some(ending) = ending {
-            let Ending { eos, pad, unk, length, .. } = *ending;
+            let Ending { eos, pad, unk, length, min_length } = *ending;
             for token in [eos, pad].into_iter().chain(unk) {
                 if token as usize >= vocab {
                     return Err(Error::Input(format!("the mark {token} is not below the vocabulary {vocab}")));
                 }
             }
+            if min_length > n {
+                let wrong = format!("at least {min_length} tokens are wanted, the model writes {n} at most");
+                return Err(Error::Input(wrong));
+            }
             if let Some(length) = length {
                 if length > n {
                     return Err(Error::Input(format!("a length of {length} is more than the {n} tokens of the model")));
+                }
+                if length < min_length {
+                    let wrong =
+                        format!("a length of {length} is wanted and at least {min_length} tokens: not both can be");
+                    return Err(Error::Input(wrong));
                 }
                 for row in kept.chunks_exact_mut(n) {
                     row[length..].fill(pad);
@@ -74,11 +83,15 @@ impl Limits {
             }
         }
         let banned = match ending {
-            Some(e) if e.length.is_some() || e.min_length > 0 || e.unk.is_some() => {
-                let until = e.length.unwrap_or(0).max(e.min_length.min(n));
+            Some(e) if e.length.is_some() || e.min_length > 0 || e.unk.is_some() || given.is_some() => {
+                let least = e.length.unwrap_or(0).max(e.min_length);
+                // A text that ended in a gap would lose what is given behind it.
+                let word = |k: &u32| ![FREE, e.eos, e.pad].contains(k);
+                let until: Vec<usize> =
+                    kept.chunks(n).map(|k| k.iter().rposition(word).unwrap_or(0).max(least)).collect();
                 // What is given stays even if it is an end.
                 let bits = |r: usize| match kept[r] == FREE {
-                    true => 0b100 | if r % n < until { 0b11 } else { 0 },
+                    true => 0b100 | if r % n < until[r / n] { 0b11 } else { 0 },
                     false => 0,
                 };
                 let classes: Vec<u32> = [e.eos, e.pad].into_iter().chain(e.unk).collect();
@@ -138,5 +151,43 @@ impl Limits {
 
     pub fn banned(&self) -> Option<Banned<'_>> {
         self.banned.as_ref().map(|(classes, rows)| Banned { classes, rows })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENDING: Ending = Ending { eos: 8, pad: 9, unk: None, length: None, min_length: 1 };
+
+    fn limits(given: &[Option<u32>], ending: Ending) -> Result<Limits> {
+        Limits::new(&Device::Cpu, (given.len() / 6, 6, 10), Some(given), Some(&ending))
+    }
+
+    /// Places that may not be an end.
+    fn open(l: &Limits) -> Vec<bool> {
+        let Some((_, rows)) = &l.banned else { return Vec::new() };
+        rows.to_vec_u32().unwrap().iter().map(|bits| bits & 0b11 == 0b11).collect()
+    }
+
+    #[test]
+    fn no_text_ends_before_its_last_given_word() {
+        let mut given = vec![None; 12];
+        (given[1], given[4], given[5]) = (Some(3), Some(2), Some(8));
+        let l = limits(&given, ENDING).unwrap();
+        let [yes, no] = [true, false];
+        assert_eq!(open(&l), [yes, no, yes, yes, no, no, yes, no, no, no, no, no]);
+    }
+
+    #[test]
+    fn lengths_that_cannot_be_are_refused() {
+        let said = |length, min_length| match limits(&[None; 6], Ending { length, min_length, ..ENDING }) {
+            Err(e) => e.to_string(),
+            Ok(_) => String::new(),
+        };
+        assert_eq!((said(Some(6), 6), said(None, 6)), (String::new(), String::new()));
+        assert!(said(None, 7).contains("at least 7"), "{}", said(None, 7));
+        assert!(said(Some(3), 4).contains("not both"), "{}", said(Some(3), 4));
+        assert!(said(Some(0), 1).contains("length of 0") && said(Some(7), 1).contains("length of 7"));
     }
 }
