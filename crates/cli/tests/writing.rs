@@ -232,6 +232,16 @@ fn text_is_learned_written_and_measured() {
     let v = json(dir, &["generate", "mdd", "--prompt", "the cat", "--json"]);
     assert!(v[0][0]["text"].as_str().unwrap().starts_with("the cat"));
     assert!(json(dir, &["eval", "mdd", "--json", "--limit", "32"])["bits_per_char"].as_f64().unwrap() > 0.0);
+    for sampler in ["softmax", "ddim"] {
+        let words = ["--sampler", "ddim has no meaning here", "--unmask"];
+        refused(dir, &["generate", "mdd", "--sampler", sampler], &words);
+        refused(dir, &["eval", "mdd", "--samples", "2", "--sampler", sampler], &words);
+    }
+    succeeds(dir, &["generate", "mdd", "--sampler", "multinomial"]);
+    // What the recipe says is no flag, and the table says what is done.
+    train("mdd-ddim", &["--set", "train.epochs=1", "--set", "model.method=mdd", "--set", "sample.sampler=ddim"]);
+    let out = succeeds(dir, &["eval", "mdd-ddim", "--samples", "2", "--limit", "5"]);
+    assert!(out.contains("MDD random, argmax"), "{out}");
 }
 
 #[test]
@@ -304,6 +314,8 @@ fn captions_are_learned_written_and_measured() {
         refused(dir, &["caption", "tdd", image, flag], &[name, "has no meaning here", "train.known"]);
     }
     refused(dir, &["caption", "mdd", image, "--guesses", "0.5"], &["--guesses has no meaning here"]);
+    refused(dir, &["caption", "mdd", image, "--sampler", "ddim"], &["--sampler", "has no meaning here", "--unmask"]);
+    refused(dir, &["eval", "mdd", "--sampler", "argmax,softmax"], &["--sampler", "has no meaning here", "--unmask"]);
     refused(dir, &["caption", "mdd", image, "--schedule", "cosine"], &["--schedule has no meaning here"]);
     succeeds(dir, &["caption", "mdd", image, "--unmask", "confident"]);
     // A folder of images, each captioned as by itself; more than fit in a batch, with one in it that cannot be read.

@@ -287,9 +287,14 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
 
 fn sampler_name(sampler: Sampler, unmask: Option<Unmasking>, guesses: Option<f32>) -> String {
     match (unmask, guesses) {
+        sampler: !args.sampler.is_empty(),
         (None, None) => name(sampler),
         (None, Some(g)) => format!("confident, {}, guesses {g}", name(sampler)),
-        (Some(u), _) => format!("MDD {}, {}", name(u), name(sampler)),
+        // The masked twin takes the most likely token where it does not draw.
+        (Some(u), _) => match sampler {
+            Sampler::Softmax | Sampler::Ddim => format!("MDD {}, {}", name(u), name(Sampler::Argmax)),
+            _ => format!("MDD {}, {}", name(u), name(sampler)),
+        },
     }
 }
 

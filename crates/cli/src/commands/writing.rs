@@ -154,8 +154,12 @@ impl WritingArgs {
         if !(0.0..=1.0).contains(&s.guesses) {
             return Err(Failure::input("--guesses must lie in [0, 1]"));
         }
-        let given =
-            Given { unmask: self.unmask.is_some(), guesses: self.guesses.is_some(), schedule: self.schedule.is_some() };
+        let given = Given {
+            sampler: self.sampler.is_some(),
+            unmask: self.unmask.is_some(),
+            guesses: self.guesses.is_some(),
+            schedule: self.schedule.is_some(),
+        };
         given.check(&loaded.trained.model, std::slice::from_ref(&s))?;
         Ok(s)
     }
@@ -285,7 +289,6 @@ mod tests {
         assert!(template(&t, 3, "a ____").unwrap_err().to_string().contains("5 tokens"));
         assert!(template(&t, 5, "a zebra").unwrap_err().to_string().contains("lacks"));
     }
-}
 
     /// The given parts of a template as text, and `_` for each gap.
     fn shown(t: &Tokenizer, text: &str) -> String {
@@ -322,3 +325,4 @@ mod tests {
             assert_eq!(template(&t, 9, "A __ dog ").unwrap(), template(&t, 9, "A__dog").unwrap(), "{kind}");
         }
     }
+}
