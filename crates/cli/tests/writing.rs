@@ -244,6 +244,32 @@ fn text_is_learned_written_and_measured() {
     assert!(out.contains("MDD random, argmax"), "{out}");
 }
 
+/// Paths that are not a run, a tokenizer of another one, text of another alphabet: each is said.
+#[test]
+fn what_does_not_belong_to_a_run_is_said() {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    text(dir);
+    succeeds(dir, &["train", "text.toml", "--data", "text.txt", "--out", "r", "--set", "train.epochs=1"]);
+    let checkpoints = dir.join("r/checkpoints");
+    let step = fs::read_to_string(checkpoints.join("best")).unwrap().trim().to_string();
+    let at_home = succeeds(dir, &["generate", "r"]);
+    for (folder, path) in [(dir, format!("r/checkpoints/{step}")), (&checkpoints, step.clone())] {
+        assert_eq!(succeeds(folder, &["generate", &path]), at_home);
+    }
+    fs::create_dir(dir.join("lone")).unwrap();
+    for file in fs::read_dir(checkpoints.join(&step)).unwrap().map(|e| e.unwrap()) {
+        fs::copy(file.path(), dir.join("lone").join(file.file_name())).unwrap();
+    }
+    let lone = dir.join("lone").display().to_string();
+    for path in ["lone", &lone] {
+        let words =
+            [&format!("error: {path} is a checkpoint without its run"), "config.toml", "RUN/checkpoints/step-N"];
+        refused(dir, &["generate", path], &words);
+    }
+    refused(dir, &["generate", "r/checkpoints/best"], &["r/checkpoints/best is a part of the run r", "pass r"]);
+}
+
 #[test]
 fn captions_are_learned_written_and_measured() {
     let dir = TempDir::new().unwrap();

@@ -175,13 +175,7 @@ pub struct Loaded {
 
 /// Load a model from a run folder (its best checkpoint, else the newest intact one) or from one checkpoint folder.
 pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision) -> Result<Loaded> {
-    let is_checkpoint = path.join("state.json").exists();
-    let run = match is_checkpoint {
-        // …/checkpoints/step-…: the run is two levels up.
-        true => path.parent().and_then(Path::parent).map(Path::to_path_buf).unwrap_or_default(),
-        false => path.to_path_buf(),
-    };
-    let dir = RunDir::open(&run)?;
+    let (dir, is_checkpoint) = RunDir::around(path)?;
     let text = dir.read_config()?;
     let name = dir.config_path().display().to_string();
     let config = Config::of_run(&name, &text, &[])?;
@@ -193,7 +187,7 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
             notes = latest.notes;
             let newest = latest.path.ok_or_else(|| {
                 let why: String = notes.iter().map(|n| format!("; {n}")).collect();
-                Error::Input(format!("{}: it holds no intact checkpoint{why}", run.display()))
+                Error::Input(format!("{}: it holds no intact checkpoint{why}", dir.path().display()))
             })?;
             match checkpoint::best(&dir.checkpoints())? {
                 Some(best) => match checkpoint::load_part(&best, Part::Model) {
