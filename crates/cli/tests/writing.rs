@@ -268,6 +268,19 @@ fn what_does_not_belong_to_a_run_is_said() {
         refused(dir, &["generate", path], &words);
     }
     refused(dir, &["generate", "r/checkpoints/best"], &["r/checkpoints/best is a part of the run r", "pass r"]);
+
+    let file = dir.join("r/tokenizer.json");
+    let mut v: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let symbols = v["symbols"].as_array_mut().unwrap();
+    let trained = symbols.len() + 3;
+    symbols.pop();
+    fs::write(&file, v.to_string()).unwrap();
+    let numbers = [format!("{} classes", trained - 1), format!("a tokenizer of {trained}")];
+    for (args, name) in
+        [(&["generate", "r"][..], "r/tokenizer.json has"), (&["train", "--resume", "r"], "the tokenizer")]
+    {
+        refused(dir, args, &[name, &numbers[0], &numbers[1]]);
+    }
 }
 
 #[test]
