@@ -269,6 +269,15 @@ fn what_does_not_belong_to_a_run_is_said() {
     }
     refused(dir, &["generate", "r/checkpoints/best"], &["r/checkpoints/best is a part of the run r", "pass r"]);
 
+    fs::write(dir.join("loud.txt"), fs::read_to_string(dir.join("text.txt")).unwrap().to_uppercase()).unwrap();
+    let (code, out, err) = run(dir, &["eval", "r", "--data", "loud.txt", "--limit", "8", "--json"]);
+    let unknown = serde_json::from_str::<Value>(&out).unwrap()["unknown"].as_f64().unwrap();
+    // All but blanks and line ends.
+    assert!(code == 0 && (0.6..0.9).contains(&unknown), "{unknown}");
+    assert!(err.contains(&format!("note: {:.2} % of the tokens", 100.0 * unknown)), "{err}");
+    let (_, _, err) = run(dir, &["eval", "r", "--limit", "8"]);
+    assert!(!err.contains("% of the tokens"), "{err}");
+
     let file = dir.join("r/tokenizer.json");
     let mut v: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     let symbols = v["symbols"].as_array_mut().unwrap();
