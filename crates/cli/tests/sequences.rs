@@ -87,3 +87,27 @@ fn text_is_inspected_packed_and_by_lines() {
     let (code, _, err) = tweedie(&["data", "inspect", &path, "--tokenizer", "word:many"]);
     assert!(code == 1 && err.contains("'many'"), "{err}");
 }
+
+/// Whatever the mark is called: three of four tokens are not in the vocabulary.
+#[test]
+fn unknown_tokens_are_counted_for_every_tokenizer() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    fs::write(at("words.txt"), "a dog sees zebras\n".repeat(400)).unwrap();
+    fs::write(at("letters.txt"), "abcd".repeat(2000)).unwrap();
+    fs::write(at("chars.json"), r#"{"type":"tweedie-chars","symbols":["<","a"]}"#).unwrap();
+    let bert = r#"{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,
+        "pre_tokenizer":{"type":"Whitespace"},"post_processor":null,"decoder":null,
+        "model":{"type":"WordLevel","vocab":{"[PAD]":0,"[SEP]":1,"[UNK]":2,"a":3},"unk_token":"[UNK]"}}"#;
+    fs::write(at("bert.json"), bert).unwrap();
+    fs::write(at("word.json"), bert.replace("[UNK]", "<unk>")).unwrap();
+    for (text, tokenizer) in [("letters", "chars"), ("words", "bert"), ("words", "word")] {
+        let (path, file) = (at(&format!("{text}.txt")), at(&format!("{tokenizer}.json")));
+        let v =
+            json(&["data", "inspect", &path, "--tokenizer", &file, "--layout", "packed", "--tokens", "8", "--json"]);
+        for split in v["splits"].as_array().unwrap() {
+            let unknown = split["unknown"].as_f64().unwrap();
+            assert!((unknown - 0.75).abs() < 0.03, "{tokenizer}: {unknown}");
+        }
+    }
+}

@@ -232,6 +232,64 @@ fn text_is_learned_written_and_measured() {
     let v = json(dir, &["generate", "mdd", "--prompt", "the cat", "--json"]);
     assert!(v[0][0]["text"].as_str().unwrap().starts_with("the cat"));
     assert!(json(dir, &["eval", "mdd", "--json", "--limit", "32"])["bits_per_char"].as_f64().unwrap() > 0.0);
+    for sampler in ["softmax", "ddim"] {
+        let words = ["--sampler", "ddim has no meaning here", "--unmask"];
+        refused(dir, &["generate", "mdd", "--sampler", sampler], &words);
+        refused(dir, &["eval", "mdd", "--samples", "2", "--sampler", sampler], &words);
+    }
+    succeeds(dir, &["generate", "mdd", "--sampler", "multinomial"]);
+    // What the recipe says is no flag, and the table says what is done.
+    train("mdd-ddim", &["--set", "train.epochs=1", "--set", "model.method=mdd", "--set", "sample.sampler=ddim"]);
+    let out = succeeds(dir, &["eval", "mdd-ddim", "--samples", "2", "--limit", "5"]);
+    assert!(out.contains("MDD random, argmax"), "{out}");
+}
+
+/// Paths that are not a run, a tokenizer of another one, text of another alphabet: each is said.
+#[test]
+fn what_does_not_belong_to_a_run_is_said() {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    text(dir);
+    succeeds(dir, &["train", "text.toml", "--data", "text.txt", "--out", "r", "--set", "train.epochs=1"]);
+    let checkpoints = dir.join("r/checkpoints");
+    let step = fs::read_to_string(checkpoints.join("best")).unwrap().trim().to_string();
+    let at_home = succeeds(dir, &["generate", "r"]);
+    for (folder, path) in [(dir, format!("r/checkpoints/{step}")), (&checkpoints, step.clone())] {
+        assert_eq!(succeeds(folder, &["generate", &path]), at_home);
+    }
+    fs::create_dir(dir.join("lone")).unwrap();
+    for file in fs::read_dir(checkpoints.join(&step)).unwrap().map(|e| e.unwrap()) {
+        fs::copy(file.path(), dir.join("lone").join(file.file_name())).unwrap();
+    }
+    let lone = dir.join("lone").display().to_string();
+    for path in ["lone", &lone] {
+        let words =
+            [&format!("error: {path} is a checkpoint without its run"), "config.toml", "RUN/checkpoints/step-N"];
+        refused(dir, &["generate", path], &words);
+    }
+    refused(dir, &["generate", "r/checkpoints/best"], &["r/checkpoints/best is a part of the run r", "pass r"]);
+
+    fs::write(dir.join("loud.txt"), fs::read_to_string(dir.join("text.txt")).unwrap().to_uppercase()).unwrap();
+    let (code, out, err) = run(dir, &["eval", "r", "--data", "loud.txt", "--limit", "8", "--json"]);
+    let unknown = serde_json::from_str::<Value>(&out).unwrap()["unknown"].as_f64().unwrap();
+    // All but blanks and line ends.
+    assert!(code == 0 && (0.6..0.9).contains(&unknown), "{unknown}");
+    assert!(err.contains(&format!("note: {:.2} % of the tokens", 100.0 * unknown)), "{err}");
+    let (_, _, err) = run(dir, &["eval", "r", "--limit", "8"]);
+    assert!(!err.contains("% of the tokens"), "{err}");
+
+    let file = dir.join("r/tokenizer.json");
+    let mut v: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let symbols = v["symbols"].as_array_mut().unwrap();
+    let trained = symbols.len() + 3;
+    symbols.pop();
+    fs::write(&file, v.to_string()).unwrap();
+    let numbers = [format!("{} classes", trained - 1), format!("a tokenizer of {trained}")];
+    for (args, name) in
+        [(&["generate", "r"][..], "r/tokenizer.json has"), (&["train", "--resume", "r"], "the tokenizer")]
+    {
+        refused(dir, args, &[name, &numbers[0], &numbers[1]]);
+    }
 }
 
 #[test]
@@ -304,6 +362,8 @@ fn captions_are_learned_written_and_measured() {
         refused(dir, &["caption", "tdd", image, flag], &[name, "has no meaning here", "train.known"]);
     }
     refused(dir, &["caption", "mdd", image, "--guesses", "0.5"], &["--guesses has no meaning here"]);
+    refused(dir, &["caption", "mdd", image, "--sampler", "ddim"], &["--sampler", "has no meaning here", "--unmask"]);
+    refused(dir, &["eval", "mdd", "--sampler", "argmax,softmax"], &["--sampler", "has no meaning here", "--unmask"]);
     refused(dir, &["caption", "mdd", image, "--schedule", "cosine"], &["--schedule has no meaning here"]);
     succeeds(dir, &["caption", "mdd", image, "--unmask", "confident"]);
     // A folder of images, each captioned as by itself; more than fit in a batch, with one in it that cannot be read.

@@ -30,6 +30,8 @@ pub enum Weights {
 const OPTIMIZER_STATE: &str = "optimizer";
 /// Name there of the setting whose moments the checkpoint holds; one without it is AdamW's.
 const OPTIMIZER_KIND: &str = "train.optimizer";
+/// Name there of the number of classes of the tokenizer, which may be less than those of the model.
+const TOKENIZER_CLASSES: &str = "tokenizer.classes";
 /// Name of the step of the best evaluation there.
 const BEST_STEP: &str = "best_step";
 
@@ -58,6 +60,9 @@ pub fn snapshot(t: &Trainer) -> Result<Snapshot<'static>> {
     }
     extra.insert(BEST_STEP.into(), t.best_step().into());
     extra.insert(OPTIMIZER_KIND.into(), serde_json::json!(t.config.train.optimizer));
+    if let Some(tokenizer) = &t.trained.tokenizer {
+        extra.insert(TOKENIZER_CLASSES.into(), tokenizer.vocab().into());
+    }
     let stats = t.optimizer().stats()?;
     let batches = (t.total_steps() / t.config.train.epochs).max(1);
     let state = State {
@@ -71,6 +76,18 @@ pub fn snapshot(t: &Trainer) -> Result<Snapshot<'static>> {
         extra,
     };
     Ok(Snapshot { state, model: named(params, "", None)?, ema, optimizer })
+}
+
+/// Refuse a tokenizer, called `name`, that the checkpoint was not trained with, as far as numbers of classes tell. Earlier
+/// versions recorded none: there the tokenizer must only fit into the model.
+fn check_tokenizer(name: &str, tokenizer: &Tokenizer, state: &State, model: usize) -> Result<()> {
+    let (have, wanted) = (tokenizer.vocab(), state.extra.get(TOKENIZER_CLASSES).and_then(|v| v.as_u64()));
+    let why = match wanted {
+        Some(n) if n != have as u64 => format!("the model was trained with a tokenizer of {n}"),
+        None if have > model => format!("the model has {model}"),
+        _ => return Ok(()),
+    };
+    Err(Error::Input(format!("{name} has {have} classes, but {why}: it is the tokenizer of another model")))
 }
 
 /// Tensors by name, each to be taken once.
@@ -113,6 +130,10 @@ pub fn restore(t: &mut Trainer, path: &Path) -> Result<()> {
     let s = checkpoint::load(path)?;
     if s.state.classes != t.trained.class_names {
         return Err(Error::Input(format!("{}: its classes are not those of the data", path.display())));
+    }
+    if let Some(tokenizer) = &t.trained.tokenizer {
+        let name = format!("{}: the tokenizer at hand", path.display());
+        check_tokenizer(&name, tokenizer, &s.state, t.config.model.classes)?;
     }
     let was = s.state.extra.get(OPTIMIZER_KIND).cloned().unwrap_or_else(|| serde_json::json!(Optimizer::Adamw));
     let now = serde_json::json!(t.config.train.optimizer);
@@ -175,13 +196,7 @@ pub struct Loaded {
 
 /// Load a model from a run folder (its best checkpoint, else the newest intact one) or from one checkpoint folder.
 pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision) -> Result<Loaded> {
-    let is_checkpoint = path.join("state.json").exists();
-    let run = match is_checkpoint {
-        // …/checkpoints/step-…: the run is two levels up.
-        true => path.parent().and_then(Path::parent).map(Path::to_path_buf).unwrap_or_default(),
-        false => path.to_path_buf(),
-    };
-    let dir = RunDir::open(&run)?;
+    let (dir, is_checkpoint) = RunDir::around(path)?;
     let text = dir.read_config()?;
     let name = dir.config_path().display().to_string();
     let config = Config::of_run(&name, &text, &[])?;
@@ -193,7 +208,7 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
             notes = latest.notes;
             let newest = latest.path.ok_or_else(|| {
                 let why: String = notes.iter().map(|n| format!("; {n}")).collect();
-                Error::Input(format!("{}: it holds no intact checkpoint{why}", run.display()))
+                Error::Input(format!("{}: it holds no intact checkpoint{why}", dir.path().display()))
             })?;
             match checkpoint::best(&dir.checkpoints())? {
                 Some(best) => match checkpoint::load_part(&best, Part::Model) {
@@ -211,7 +226,12 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
     let dtype = compute_type(precision, device)?;
     let tokenizer = match config.data.task {
         Task::Class => None,
-        _ => Some(Arc::new(Tokenizer::from_file(dir.tokenizer_path())?)),
+        _ => {
+            let file = dir.tokenizer_path();
+            let tokenizer = Tokenizer::from_file(&file)?;
+            check_tokenizer(&file.display().to_string(), &tokenizer, &state, config.model.classes)?;
+            Some(Arc::new(tokenizer))
+        }
     };
     let mut model =
         Model::new(&config.model, config.sizes(), device, dtype, config.seed)?.knowing(config.known() > 0.0);
@@ -228,4 +248,26 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
     let schedule = Schedule::new(config.process.schedule, config.process.steps, config.model.classes)?;
     let trained = Trained { model, schedule, lambda: config.process.lambda, class_names: state.classes, tokenizer };
     Ok(Loaded { trained, config, checkpoint, step: state.step, notes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokenize::Kind;
+
+    #[test]
+    fn a_tokenizer_of_another_model_is_refused() {
+        let tokenizer = Tokenizer::train(Kind::Chars, 99, ["abc"]).unwrap(); // 6 classes
+        let recorded =
+            |n: u64| State { extra: [(TOKENIZER_CLASSES.into(), n.into())].into_iter().collect(), ..State::default() };
+        let check = |state: &State, model| check_tokenizer("t.json", &tokenizer, state, model);
+        assert!(check(&recorded(6), 6).is_ok());
+        assert!(check(&recorded(6), 9).is_ok(), "a model may have more classes than its tokenizer");
+        let e = check(&recorded(7), 9).unwrap_err().to_string();
+        assert!(e.contains("t.json has 6 classes") && e.contains("a tokenizer of 7"), "{e}");
+        // A run of an earlier version.
+        assert!(check(&State::default(), 9).is_ok());
+        let e = check(&State::default(), 5).unwrap_err().to_string();
+        assert!(e.contains("t.json has 6 classes") && e.contains("the model has 5"), "{e}");
+    }
 }

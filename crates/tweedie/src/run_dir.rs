@@ -12,6 +12,10 @@ use crate::error::{Error, Result};
 use crate::files::write_atomic;
 
 const CONFIG: &str = "config.toml";
+/// What makes a folder a checkpoint.
+const STATE: &str = "state.json";
+/// Where a checkpoint lies, in words.
+const WHOLE: &str = "RUN/checkpoints/step-N";
 const TOKENIZER: &str = "tokenizer.json";
 const ENV: &str = "env.json";
 const METRICS: &str = "metrics.jsonl";
@@ -99,11 +103,35 @@ impl RunDir {
             return Ok(RunDir { path: path.into(), _lock: None });
         }
         let shown = path.display();
-        Err(Error::Input(if path.is_dir() {
-            format!("{shown} is not a run: it has no {CONFIG}; start one with: tweedie train RECIPE --out {shown}")
-        } else {
-            format!("{shown} is not a run: there is no such folder")
+        let is_run = |p: &&Path| p.join(CONFIG).is_file() && p.join(SUBFOLDERS[0]).is_dir();
+        let around = path.ancestors().skip(1).take(2).find(is_run);
+        let around = around.map(|run| if run.as_os_str().is_empty() { ".".into() } else { run.display().to_string() });
+        Err(Error::Input(match around {
+            _ if !path.exists() => format!("{shown} is not a run: there is no such folder"),
+            Some(run) => format!("{shown} is a part of the run {run}, not a run; pass {run}"),
+            None if path.is_file() => format!("{shown} is a file, not the folder of a run; pass RUN or {WHOLE}"),
+            None => {
+                format!("{shown} is not a run: it has no {CONFIG}; start one with: tweedie train RECIPE --out {shown}")
+            }
         }))
+    }
+
+    /// The run at `path`, to read from, or the run around it if `path` is one of its checkpoints, which the second value tells.
+    pub fn around(path: &Path) -> Result<(RunDir, bool)> {
+        if !path.join(STATE).is_file() {
+            return Ok((RunDir::open(path)?, false));
+        }
+        // RUN/checkpoints/step-N: the run is two levels up, by the path given or by what it stands for.
+        let whole = fs::canonicalize(path).map_err(|e| Error::file(path, e))?;
+        let two_up = |p: &Path| p.parent().and_then(Path::parent).map(Path::to_path_buf);
+        let runs = [path, &whole].into_iter().filter_map(two_up).filter(|run| !run.as_os_str().is_empty());
+        match runs.into_iter().find(|run| run.join(CONFIG).is_file()) {
+            Some(run) => Ok((RunDir::open(&run)?, true)),
+            None => Err(Error::Input(format!(
+                "{} is a checkpoint without its run: it needs the run's folder around it, with {CONFIG}; pass RUN or {WHOLE}",
+                path.display()
+            ))),
+        }
     }
 
     /// An existing run, to go on with: locked for this process.
@@ -313,6 +341,35 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert!(text(RunDir::open(&dir.path().join("x"))).contains("no such folder"));
         assert!(text(RunDir::open(dir.path())).contains("no config.toml"));
+    }
+
+    #[test]
+    fn a_checkpoint_is_found_with_its_run_and_other_paths_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let [run, lone] = ["run", "lone"].map(|n| dir.path().join(n));
+        let step = run.join("checkpoints/step-00000001");
+        for folder in [&step, &lone] {
+            fs::create_dir_all(folder).unwrap();
+            fs::write(folder.join(STATE), "{}").unwrap();
+        }
+        let best = run.join("checkpoints/best");
+        fs::write(&best, "step-00000001\n").unwrap();
+        fs::write(run.join(CONFIG), "").unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        let found = |p: &Path| RunDir::around(p).map(|(run, is_checkpoint)| (run.path().to_path_buf(), is_checkpoint));
+        assert_eq!(found(&run).unwrap(), (run.clone(), false));
+        assert_eq!(found(&step).unwrap(), (run.clone(), true));
+        let shown = run.display().to_string();
+        for (path, words) in [
+            (&lone, &["is a checkpoint without its run", "config.toml", WHOLE][..]),
+            (&best, &["is a part of the run", &format!("pass {shown}")]),
+            (&run.join("checkpoints"), &["is a part of the run", &shown]),
+            (&dir.path().join("file"), &["is a file", WHOLE]),
+            (&dir.path().join("none"), &["no such folder"]),
+        ] {
+            let e = found(path).unwrap_err().to_string();
+            assert!(e.starts_with(&path.display().to_string()) && words.iter().all(|w| e.contains(w)), "{e}");
+        }
     }
 
     #[test]

@@ -176,9 +176,20 @@ pub fn samples(t: &Trained, config: &Config, sample: &SampleConfig, count: u32, 
     Ok(all)
 }
 
+/// Bounds of sequences, and what they are of.
+#[derive(Default)]
+pub struct Bounded {
+    /// On −ln p.
+    pub bounds: Bounds,
+    /// Characters of the sequences, for bits per character.
+    pub chars: u64,
+    /// Tokens that stand for what the vocabulary lacks. They count as tokens, and as the characters they decode to.
+    pub unknown: u64,
+}
+
 /// Bounds on −ln p of every sequence of `source` (at most `limit`, 0: all), each from `draws` times. What follows the end of
-/// a text does not count. Also the number of characters of those sequences, for bits per character.
-pub fn bound(t: &Trained, source: &Sequences, config: &Config, draws: usize, limit: usize) -> Result<(Bounds, u64)> {
+/// a text does not count.
+pub fn bound(t: &Trained, source: &Sequences, config: &Config, draws: usize, limit: usize) -> Result<Bounded> {
     bound_until(t, source, config, draws, limit, &|| false)
 }
 
@@ -190,23 +201,24 @@ pub fn bound_until(
     draws: usize,
     limit: usize,
     stop: Stop,
-) -> Result<(Bounds, u64)> {
+) -> Result<Bounded> {
     let tokenizer = t.tokenizer()?;
     let n = t.model.sizes().tokens;
-    let (mut all, mut chars) = (Bounds::default(), 0);
+    let mut all = Bounded::default();
     for batch in loader(t, source, config, batch_size(t))? {
         go_on(stop)?;
         let mut batch = batch?;
-        let wanted = wanted(limit, all.nats.len(), batch.indices.len());
+        let wanted = wanted(limit, all.bounds.nats.len(), batch.indices.len());
         shorten(&mut batch, wanted, n);
         let images = images(t, config, &batch)?;
-        all.extend(bound_of(t, images.as_ref(), &batch.tokens, &batch.indices, draws)?);
-        chars += characters(&batch.tokens, n, tokenizer);
-        if limit > 0 && all.nats.len() >= limit {
+        all.bounds.extend(bound_of(t, images.as_ref(), &batch.tokens, &batch.indices, draws)?);
+        all.chars += characters(&batch.tokens, n, tokenizer);
+        all.unknown += batch.tokens.iter().filter(|id| Some(**id) == tokenizer.unk()).count() as u64;
+        if limit > 0 && all.bounds.nats.len() >= limit {
             break;
         }
     }
-    Ok((all, chars))
+    Ok(all)
 }
 
 /// How many of `there` more examples are wanted, `limit` in all (0: every one), of which there are `have`.

@@ -62,6 +62,8 @@ struct Bound {
     bits_per_char: f64,
     bits_per_char_error: f64,
     chars: u64,
+    /// Share of tokens that stand for what the vocabulary lacks.
+    unknown: f64,
 }
 
 /// The split that `args` names.
@@ -201,12 +203,19 @@ fn samples_text(s: &Samples) -> String {
 }
 
 fn bound(args: &Args, loaded: &Loaded, source: &Sequences, draws: usize) -> Result<Bound> {
-    let (b, chars) =
+    let texts::Bounded { bounds: b, chars, unknown } =
         texts::bound_until(&loaded.trained, source, &loaded.config, draws, args.limit, &interrupt::requested)
             .map_err(|e| stopped(e, "the bound was computed"))?;
     let (estimate, tokens) = (b.per_token(), b.weight.iter().sum::<f64>());
     let bits = estimate.in_bits();
     let per_char = tokens / chars.max(1) as f64;
+    let unknown = unknown as f64 / tokens.max(1.0);
+    if unknown > 0.0 {
+        note(&format!(
+            "note: {:.2} % of the tokens stand for text that the model's vocabulary lacks; the bound is on these marks, not on that text",
+            100.0 * unknown
+        ));
+    }
     Ok(Bound {
         sequences: b.nats.len(),
         tokens,
@@ -216,6 +225,7 @@ fn bound(args: &Args, loaded: &Loaded, source: &Sequences, draws: usize) -> Resu
         bits_per_char: bits.mean * per_char,
         bits_per_char_error: bits.error * per_char,
         chars,
+        unknown,
     })
 }
 
@@ -277,6 +287,7 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
         return Err(Failure::input("--guesses must lie in [0, 1]"));
     }
     let given = Given {
+        sampler: !args.sampler.is_empty(),
         unmask: !args.text.unmask.is_empty(),
         guesses: !args.text.guesses.is_empty(),
         schedule: args.schedule.is_some(),
@@ -289,7 +300,11 @@ fn sampler_name(sampler: Sampler, unmask: Option<Unmasking>, guesses: Option<f32
     match (unmask, guesses) {
         (None, None) => name(sampler),
         (None, Some(g)) => format!("confident, {}, guesses {g}", name(sampler)),
-        (Some(u), _) => format!("MDD {}, {}", name(u), name(sampler)),
+        // The masked twin takes the most likely token where it does not draw.
+        (Some(u), _) => match sampler {
+            Sampler::Softmax | Sampler::Ddim => format!("MDD {}, {}", name(u), name(Sampler::Argmax)),
+            _ => format!("MDD {}, {}", name(u), name(sampler)),
+        },
     }
 }
 

@@ -1,7 +1,7 @@
 //! Flags of samplers of sequences that mean nothing for a model are refused: no answer should seem to heed them. What the run's
 //! own settings say is left alone, however little it means.
 
-use tweedie::config::{SampleConfig, Unmasking};
+use tweedie::config::{SampleConfig, Sampler, Unmasking};
 use tweedie::model::Model;
 
 use crate::failure::{Failure, Result};
@@ -14,6 +14,7 @@ pub fn meaningless(flag: &str, why: &str) -> Failure {
 /// Which flags the user gave.
 #[derive(Clone, Copy, Default)]
 pub struct Given {
+    pub sampler: bool,
     pub unmask: bool,
     pub guesses: bool,
     pub schedule: bool,
@@ -33,7 +34,14 @@ impl Given {
         let none_settles = knows && !settings.iter().any(SampleConfig::settles);
         let confident = settings.iter().any(|s| s.unmask == Unmasking::Confident);
         let all_noise = knows && settings.iter().all(|s| s.settles() && s.guesses == 0.0);
+        let of_noise = settings.iter().any(|s| matches!(s.sampler, Sampler::Softmax | Sampler::Ddim));
         let all = [
+            (
+                self.sampler && !tdd && of_noise,
+                "--sampler softmax or ddim",
+                "they step between noisy vectors, and MDD has masked tokens: --unmask random or confident, with --sampler \
+                 argmax or multinomial",
+            ),
             (self.unmask && tdd && !knows, "--unmask", "this model masks nothing (see train.known)"),
             (self.guesses && !knows, "--guesses", "it goes with TDD trained with train.known"),
             (self.schedule && !tdd, "--schedule", "masking has no noise levels"),
@@ -59,8 +67,6 @@ impl Given {
 
 #[cfg(test)]
 mod tests {
-    use tweedie::config::Sampler;
-
     use super::*;
 
     const KNOWS: (bool, bool) = (true, true);
@@ -96,6 +102,14 @@ mod tests {
             assert_eq!(flag(guesses, KNOWS, &s), Some("--guesses"), "{sampler:?}");
             assert_eq!(flag(schedule, KNOWS, &s), None, "{sampler:?}");
             assert_eq!(flag(none, KNOWS, &s), None, "the run's own settings are not refused");
+        }
+        let sampler = Given { sampler: true, ..none };
+        for (name, of_noise) in
+            [(Argmax, false), (Multinomial, false), (Ancestral, false), (Softmax, true), (Ddim, true)]
+        {
+            let s = [setting(Random, Argmax, 0.0), setting(Random, name, 0.0)];
+            assert_eq!(flag(sampler, MDD, &s), of_noise.then_some("--sampler softmax or ddim"), "{name:?}");
+            assert_eq!([flag(sampler, TDD, &s), flag(sampler, KNOWS, &s), flag(none, MDD, &s)], [None; 3], "{name:?}");
         }
         // One setting that heeds it is enough.
         let mixed = [setting(Confident, Ddim, 0.0), setting(Confident, Multinomial, 0.0)];

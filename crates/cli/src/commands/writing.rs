@@ -92,8 +92,10 @@ fn known(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
     Ok(tokenizer.encode(text))
 }
 
-/// Tokens that a template gives, and gaps; underscores stand for one token each.
+/// Tokens that a template gives, and gaps; underscores stand for one token each. Where blanks begin tokens, one right before a
+/// gap is the beginning of what fills it.
 fn template(tokenizer: &Tokenizer, n: usize, text: &str) -> Result<Vec<Option<u32>>> {
+    let blanks_begin = tokenizer.blanks_begin_tokens();
     let mut all = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -105,8 +107,8 @@ fn template(tokenizer: &Tokenizer, n: usize, text: &str) -> Result<Vec<Option<u3
         }
         let end = rest.find('_').unwrap_or(rest.len());
         let part = &rest[..end];
-        // Blanks around gaps are characters where every character is a token; elsewhere they only part words.
-        let part = if tokenizer.encode(part).len() == part.chars().count() { part } else { part.trim() };
+        let before_gap = end < rest.len() && blanks_begin;
+        let part = part.strip_suffix(' ').filter(|_| before_gap).unwrap_or(part);
         if !part.is_empty() {
             all.extend(known(tokenizer, part)?.into_iter().map(Some));
         }
@@ -152,8 +154,12 @@ impl WritingArgs {
         if !(0.0..=1.0).contains(&s.guesses) {
             return Err(Failure::input("--guesses must lie in [0, 1]"));
         }
-        let given =
-            Given { unmask: self.unmask.is_some(), guesses: self.guesses.is_some(), schedule: self.schedule.is_some() };
+        let given = Given {
+            sampler: self.sampler.is_some(),
+            unmask: self.unmask.is_some(),
+            guesses: self.guesses.is_some(),
+            schedule: self.schedule.is_some(),
+        };
         given.check(&loaded.trained.model, std::slice::from_ref(&s))?;
         Ok(s)
     }
@@ -285,5 +291,41 @@ mod tests {
         assert_eq!(row, [id("a"), None, None, id("dog"), id("on"), None, None]);
         assert!(template(&t, 3, "a ____").unwrap_err().to_string().contains("5 tokens"));
         assert!(template(&t, 5, "a zebra").unwrap_err().to_string().contains("lacks"));
+    }
+
+    /// The given parts of a template as text, and `_` for each gap.
+    fn shown(t: &Tokenizer, text: &str) -> String {
+        let row = template(t, 64, text).unwrap();
+        let end = row.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
+        row[..end].chunk_by(|a, b| a.is_some() && b.is_some()).fold(String::new(), |all, part| {
+            let ids: Vec<u32> = part.iter().flatten().copied().collect();
+            all + &if ids.is_empty() { "_".to_string() } else { t.decode(&ids) }
+        })
+    }
+
+    #[test]
+    fn blanks_stay_with_the_tokens_they_belong_to() {
+        let texts = ["A red dog on the grass", "A red dog on the grass", "A dog"];
+        let bpe = Tokenizer::train(Kind::Bpe, 290, texts).unwrap();
+        for (given, want) in [
+            ("A __ dog", "A__ dog"), // the blank before a gap begins what fills it
+            ("A __dog", "A__dog"),
+            ("A__ dog", "A__ dog"),
+            ("A  __ dog", "A __ dog"),
+            (" A _ _ dog on the ", " A__ dog on the "),
+        ] {
+            assert_eq!(shown(&bpe, given), want, "{given:?}");
+        }
+        let row = template(&bpe, 9, "A __ dog").unwrap();
+        let want = [bpe.encode("A"), bpe.encode(" dog")].map(|ids| ids.into_iter().map(Some).collect::<Vec<_>>());
+        assert_eq!(row[..1 + 2 + want[1].len()], [&want[0][..], &[None, None], &want[1]].concat());
+        let chars = Tokenizer::train(Kind::Chars, 99, texts).unwrap();
+        for given in ["A __ dog", "A __dog", " A _ _ dog on the "] {
+            assert_eq!(shown(&chars, given), given);
+        }
+        for kind in [Kind::Word, Kind::WordPiece, Kind::Space] {
+            let t = Tokenizer::train(kind, 60, texts).unwrap();
+            assert_eq!(template(&t, 9, "A __ dog ").unwrap(), template(&t, 9, "A__dog").unwrap(), "{kind}");
+        }
     }
 }

@@ -175,6 +175,16 @@ impl Tokenizer {
         self.keeps_lines
     }
 
+    /// True if a blank is the beginning of tokens, as in the " dog" of byte-level BPE: the one between two words belongs to the
+    /// second. False where blanks are tokens of their own or no part of any.
+    pub fn blanks_begin_tokens(&self) -> bool {
+        let begins = |token: &String| token.starts_with(['\u{120}', '\u{2581}']) && token.chars().nth(1).is_some();
+        match &self.inner {
+            Inner::Chars(_) => false,
+            Inner::Hub(t) => t.get_vocab(false).keys().any(begins), // how byte-level and SentencePiece files write blanks
+        }
+    }
+
     /// The classes of a text, without marks at its ends. Empty for a text with nothing that the vocabulary knows.
     pub fn encode(&self, text: &str) -> Vec<u32> {
         match &self.inner {

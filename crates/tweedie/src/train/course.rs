@@ -136,7 +136,7 @@ impl Trainer {
                 Ok((m.scores()?.cider_d, Some(m.exact()), m.texts.len()))
             }
             false => {
-                let (b, _) = texts::bound(t, &source, c, texts::DRAWS, limit)?;
+                let b = texts::bound(t, &source, c, texts::DRAWS, limit)?.bounds;
                 Ok((b.per_token().in_bits().mean, None, b.nats.len()))
             }
         })?;

@@ -109,7 +109,6 @@ struct Seen {
 fn look(name: &'static str, source: &Texts, windows: usize, t: &Tokenizer, limit: usize, all: bool) -> Split {
     let n = source.len();
     let step = if all { 1 } else { n.div_ceil(SAMPLE).max(1) };
-    let unknown = t.encode(tweedie::tokenize::UNK).first().copied().filter(|&id| t.token(id) == tweedie::tokenize::UNK);
     let seen: Vec<Seen> = (0..n.div_ceil(step))
         .into_par_iter()
         .map(|k| {
@@ -130,7 +129,7 @@ fn look(name: &'static str, source: &Texts, windows: usize, t: &Tokenizer, limit
             } else {
                 None
             };
-            let unknown = ids.iter().flatten().filter(|&&id| Some(id) == unknown).count();
+            let unknown = ids.iter().flatten().filter(|&&id| Some(id) == t.unk()).count();
             Seen { lengths: ids.iter().map(Vec::len).collect(), unknown, bad }
         })
         .collect();

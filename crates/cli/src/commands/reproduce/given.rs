@@ -77,12 +77,8 @@ fn names(plan: &Plan) -> String {
 
 /// A run folder or one checkpoint of it, if it is of the kind that is wanted.
 fn open(wanted: &Planned, path: &Path) -> Result<Given> {
-    let is_checkpoint = path.join("state.json").exists();
-    let run = match is_checkpoint {
-        true => path.parent().and_then(Path::parent).map(Path::to_path_buf).unwrap_or_default(),
-        false => path.to_path_buf(),
-    };
-    let dir = RunDir::open(&run)?;
+    let (dir, is_checkpoint) = RunDir::around(path)?;
+    let run = dir.path().to_path_buf();
     let config = Config::of_run(&dir.config_path().display().to_string(), &dir.read_config()?, &[])?;
     if let Some(why) = misfit(&wanted.config, &config) {
         return Err(Failure::input(format!("--use {}={}: {why}", wanted.variant.id(), path.display())));
