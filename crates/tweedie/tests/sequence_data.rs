@@ -130,8 +130,9 @@ fn parquet_text_is_read_without_images() {
     let sequences = Sequences::new(set.train().unwrap().clone(), words(&set), &SequenceConfig::packed(7)).unwrap();
     // Five rows of "a cat number I 0" and an end, one row of nothing: 30 tokens.
     assert_eq!(sequences.len(), 30 / 7);
-    let (batches, _) = pass(sequences.clone(), false, LoaderConfig::eval(2));
+    let (batches, skipped) = pass(sequences.clone(), false, LoaderConfig::eval(2));
     let all: Vec<u32> = batches.iter().flat_map(|b| b.tokens.clone()).collect();
+    assert!(skipped.count() == 1 && skipped.errors[&4].contains("parquet, row 4"), "{:?}", skipped.errors);
     assert!(batches.iter().all(|b| b.images.is_empty()));
     let t = sequences.tokenizer();
     // 1, 2, 3 and 5 occur once.
@@ -343,6 +344,63 @@ fn json_lines() {
     let wrong = SequenceOptions { text_column: Some("body".into()), ..options() };
     let e = data::open_sequences(&path, &wrong).unwrap_err().to_string();
     assert!(e.contains("no field `body`; the fields are `n`, `text`") && e.contains("data.text_column"), "{e}");
+}
+
+/// Rows of packed text that are of no use are named once, whether the text is held in memory or read where it lies, and
+/// are fatal where that is set.
+#[test]
+fn bad_rows_of_packed_text_are_named_or_fatal() {
+    let dir = TempDir::new().unwrap();
+    let good = "{\"text\": \"good\"}\n".repeat(20);
+    let bad = "broken\n{\"n\": 2}\n{\"text\": \" \"}\n{\"text\": 7}\n";
+    write(dir.path().join("a.jsonl"), format!("{good}{bad}{good}").as_bytes());
+    // Two lines of a piece, with blank ones, which are no fault.
+    write(dir.path().join("b.txt"), b"good\n\n  \nb\xffd\ngood\n\xe9\n\xc3\xa9 good\ngood good good");
+    let json = ["line 21: not JSON", "line 22: no field text", "line 23: no text", "line 24: no text"];
+    for (file, words, text) in [
+        ("a.jsonl", &json[..], "good\n".repeat(40)),
+        ("b.txt", &["lines 4, 6: not UTF-8"], "good\n\n  \ngood\né good\ngood good good".into()),
+    ] {
+        let set = data::open_sequences(dir.path().join(file), &packed()).unwrap();
+        for memory_bytes in [1 << 20, 10] {
+            let config = SequenceConfig { memory_bytes, ..SequenceConfig::packed(8) };
+            let sequences = Sequences::new(set.train().unwrap().clone(), chars(&set), &config).unwrap();
+            let train = || LoaderConfig { epochs: Some(3), ..LoaderConfig::train(2, 1) };
+            let mut loader = Loader::sequences(sequences.clone(), None, train()).unwrap();
+            let batches = loader.by_ref().collect::<Result<Vec<_>, _>>().unwrap();
+            let marks =
+                sequences.tokenizer().decode_packed(&batches.iter().flat_map(|b| b.tokens.clone()).collect::<Vec<_>>());
+            assert!(!marks.contains('\u{fffd}') && !marks.contains('7'), "{marks}");
+            if memory_bytes > 10 {
+                let mut all = Vec::new();
+                for b in pass(sequences.clone(), false, LoaderConfig::eval(1)).0 {
+                    all.extend(b.tokens);
+                }
+                assert_eq!(sequences.tokenizer().decode_packed(&all)[..20], text[..20]);
+            }
+            let skipped = loader.take_skipped();
+            let errors: Vec<&String> = skipped.errors.values().collect();
+            assert_eq!((errors.len(), skipped.count()), (words.len(), words.len()), "{errors:?}");
+            for (e, words) in errors.iter().zip(words) {
+                assert!(e.contains(&format!("{file}, {words}")), "{e}");
+            }
+            let again = loader.take_skipped();
+            assert!(again.errors.is_empty() && again.count() == words.len());
+            let strict = LoaderConfig { on_corrupt: OnCorrupt::Fail, ..train() };
+            let e = match Loader::sequences(sequences, None, strict) {
+                Ok(loader) => loader.collect::<Result<Vec<_>, _>>().unwrap_err(),
+                Err(e) => e,
+            };
+            assert!(words.iter().any(|w| e.to_string().contains(w)), "{e}");
+        }
+    }
+    // Line by line the same text is bad in the same places.
+    let set = open(&dir.path().join("b.txt")).unwrap();
+    let sequences = Sequences::new(set.train().unwrap().clone(), chars(&set), &SequenceConfig::lines(20)).unwrap();
+    let (batches, skipped) = pass(sequences, false, LoaderConfig::eval(9));
+    assert_eq!(batches[0].indices, [0, 2, 4, 5]);
+    assert!(skipped.errors[&1].ends_with("b.txt, line 4: not UTF-8 text"), "{:?}", skipped.errors);
+    assert!(skipped.errors[&3].ends_with("b.txt, line 6: not UTF-8 text"), "{:?}", skipped.errors);
 }
 
 /// Windows follow each other; a shuffled epoch begins anywhere on the circle and is another each time.
