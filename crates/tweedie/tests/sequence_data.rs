@@ -234,7 +234,7 @@ fn webdataset_with_txt_or_json() {
     let dir = TempDir::new().unwrap();
     let shard = dir.path().join("cc3m-train-0000.tar");
     let p = png(1);
-    let members: [(&str, &[u8]); 8] = [
+    let members: [(&str, &[u8]); 10] = [
         ("0.jpg", &p),
         ("0.txt", b"a red thing\n"),
         ("1.png", &p),
@@ -243,20 +243,34 @@ fn webdataset_with_txt_or_json() {
         ("3.png", &p),
         ("3.json", br#"{"url": "x"}"#),
         ("3.txt.bak", b""),
+        ("4.txt", b"a caption alone"),
+        ("5.bak", b"neither"),
     ];
     tar(&shard, &members);
     assert_eq!(guess_task(dir.path()).unwrap(), Task::Caption);
     let set = open(dir.path()).unwrap();
     let source = set.train().unwrap();
-    assert_eq!((set.format, source.len()), (SequenceFormat::WebDataset, 3));
+    assert_eq!((set.format, source.len()), (SequenceFormat::WebDataset, 5));
     assert_eq!(
         (source.texts(0).unwrap(), source.texts(1).unwrap()),
         (vec!["a red thing\n".into()], vec!["one".into(), "two".into()])
     );
     assert_eq!(source.image(1).unwrap().unwrap().data[0], 1);
-    let e = source.texts(2).unwrap_err();
-    assert!(e.is_corrupt() && e.to_string().contains("member `3.png`: no caption among `url`"), "{e}");
-    assert!(set.notes[0].contains("1 images without .txt or .json"));
+    let sequences = Sequences::new(source.clone(), chars(&set), &SequenceConfig::lines(20)).unwrap();
+    let (batches, skipped) = pass(sequences.clone(), true, LoaderConfig::eval(9));
+    assert_eq!((&batches[0].indices[..], skipped.count()), (&[0, 1][..], 3));
+    for (i, words) in [
+        (2, "member `2.png`: an image without .txt or .json"),
+        (3, "member `3.png`: no caption among `url`"),
+        (4, "member `4.txt`: a caption without .jpg"),
+    ] {
+        assert!(skipped.errors[&i].contains(words), "{:?}", skipped.errors);
+        assert!(skipped.errors[&i].starts_with(&shard.display().to_string()), "{:?}", skipped.errors);
+    }
+    let strict = LoaderConfig { on_corrupt: OnCorrupt::Fail, ..LoaderConfig::eval(1) };
+    let loader = Loader::sequences(sequences, Some(eval_transform()), strict).unwrap();
+    let e = loader.collect::<Result<Vec<_>, _>>().unwrap_err();
+    assert!(e.to_string().contains("member `2.png`: an image without"), "{e}");
     let wrong = SequenceOptions { caption_column: Some("alt".into()), ..options() };
     tar(&shard, &members[2..4]);
     assert_eq!(guess_task(dir.path()).unwrap(), Task::Caption);
