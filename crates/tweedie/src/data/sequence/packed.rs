@@ -36,7 +36,7 @@ impl Packed {
                     Ok((encode(source, tokenizer, &text), bad.map(|e| (i as u32, e.to_string()))))
                 })
                 .collect::<Result<Vec<_>>>()?;
-            let (rows, bad): (Vec<Vec<u32>>, Vec<Option<(u32, String)>>) = rows.into_iter().unzip();
+            let (rows, bad): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
             let (all, bad) = (rows.concat(), bad.into_iter().flatten().collect::<Vec<_>>());
             if all.len() < n {
                 let left_out = bad.first().map_or(String::new(), |(_, first)| {
