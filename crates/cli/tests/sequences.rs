@@ -63,6 +63,16 @@ fn captions_are_inspected_with_their_bad_rows() {
         assert!(bad.iter().any(|b| b.contains(row)), "{row}: {bad:?}");
     }
     assert_eq!(v["splits"][0]["over_long"], 1.0); // "a cat number I J" has five tokens
+    let long = |v: &Value| -> usize {
+        v["splits"].as_array().unwrap().iter().map(|s| s["over_long_rows"].as_array().unwrap().len()).sum()
+    };
+    assert_eq!(long(&v), 5, "{v}"); // all but the row without a caption
+    let (_, out, _) = tweedie(&["data", "inspect", &captions("list"), "--all", "--tokens", "4"]);
+    assert!(
+        out.contains("over-long: ") && out.contains("parquet, row 5") && out.contains(": 5 tokens where 4 fit"),
+        "{out}"
+    );
+    assert_eq!(long(&json(&["data", "inspect", &captions("list"), "--all", "--tokens", "5", "--json"])), 0);
     // Labels come first unless captions are asked for.
     let v = json(&["data", "inspect", &captions("enriched"), "--json"]);
     assert_eq!(v["classes"].as_array().unwrap().len(), 6);
@@ -77,10 +87,13 @@ fn text_is_inspected_packed_and_by_lines() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("x.train.txt"), "ab ab\n\nabc\n".repeat(50)).unwrap();
     fs::write(dir.path().join("x.valid.txt"), "ab abc\n").unwrap();
+    fs::write(dir.path().join("x.test.txt"), b"ab ab ab\na\xff\n").unwrap();
     let path = dir.path().display().to_string();
     let v = json(&["data", "inspect", &path, "--layout", "packed", "--tokens", "8", "--json"]);
     assert_eq!((&v["task"], &v["layout"], &v["classes"]), (&"text".into(), &"packed".into(), &Value::from(3 + 5)));
     assert_eq!(v["splits"][0]["sequences"], 50 * 11 / 8);
+    let bad = v["splits"][2]["bad_rows"][0].as_str().unwrap();
+    assert!(bad.ends_with("x.test.txt, line 2: not UTF-8 text"), "{bad}");
     let v = json(&["data", "inspect", &path, "--tokenizer", "space:9", "--tokens", "8", "--json"]);
     assert_eq!((&v["splits"][0]["sequences"], &v["splits"][0]["tokens_longest"]), (&Value::from(100), &Value::from(2)));
     assert_eq!(v["examples"][0]["tokens"], serde_json::json!(["ab", "ab", "<eos>"]));

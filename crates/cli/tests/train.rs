@@ -273,6 +273,55 @@ fn examples_left_out_are_named() {
     refused(set(&["f", "--set", "data.corrupt=fail"]), &[&torn]);
 }
 
+/// Of many bad rows the screen names the first few of the run, and metrics.jsonl all; texts that are cut are named too.
+#[test]
+fn every_row_left_out_is_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    let rows: String = (0..60)
+        .map(|i| match i % 6 {
+            5 => "{\"text\": \"\"}\n".into(),
+            4 => format!("{{\"text\": \"{}\"}}\n", "long ".repeat(9)),
+            _ => "{\"text\": \"some words\"}\n".to_string(),
+        })
+        .collect();
+    fs::create_dir(at.join("data")).unwrap();
+    fs::write(at.join("data/x.train.jsonl"), &rows).unwrap();
+    fs::write(at.join("data/x.valid.jsonl"), "{\"text\": \"some words more\"}\n".repeat(40)).unwrap();
+    let run = |name: &str, sets: &[&str]| {
+        let mut c = tweedie(at, &["train", "ptb-chars", "--data", "data", "--device", "cpu", "--out", name]);
+        for s in ["train.epochs=2", "train.batch=8", "train.eval_images=2", "data.tokens=16", "sample.steps=2"] {
+            c.args(["--set", s]);
+        }
+        for s in ["model.denoiser.width=16", "model.denoiser.depth=1", "model.denoiser.heads=2"].iter().chain(sets) {
+            c.args(["--set", s]);
+        }
+        c
+    };
+    let listed = |name: &str| -> Vec<String> {
+        let text = fs::read_to_string(at.join(name).join("metrics.jsonl")).unwrap();
+        let events = text.lines().map(json).filter(|e| e["event"] == "skipped");
+        let mut all: Vec<String> =
+            events.flat_map(|e| e["errors"].as_array().unwrap().clone()).map(|e| e.as_str().unwrap().into()).collect();
+        all.sort();
+        all.dedup();
+        all
+    };
+    let (_, err) = succeeds(run("packed", &[]));
+    assert_eq!(err.matches(": no text, or only an empty one").count(), 5, "{err}");
+    assert!(err.contains("10 examples left out so far, 5 more than these (metrics.jsonl names all):"), "{err}");
+    assert_eq!(listed("packed").len(), 10, "{:?}", listed("packed"));
+    refused(run("f", &["data.corrupt=fail"]), &["x.train.jsonl, line 6: no text"]);
+    // Line by line: ten empty rows, and ten of 45 characters where 16 fit.
+    let (_, err) = succeeds(run("cut", &["data.layout=lines"]));
+    assert!(err.contains("texts of too many tokens, cut ") && err.contains("x.train.jsonl, line "), "{err}");
+    succeeds(run("skip", &["data.layout=lines", "data.overlong=skip"]));
+    let all = listed("skip");
+    // Which of the 20 are met depends on the draws that replace them; most are.
+    let long = all.iter().filter(|e| e.contains(": 44 tokens where 16 fit")).count();
+    assert!(long > 5 && all.len() - long > 5, "{all:?}");
+}
+
 #[test]
 fn help_names_every_recipe() {
     let dir = tempfile::tempdir().unwrap();

@@ -130,8 +130,9 @@ fn parquet_text_is_read_without_images() {
     let sequences = Sequences::new(set.train().unwrap().clone(), words(&set), &SequenceConfig::packed(7)).unwrap();
     // Five rows of "a cat number I 0" and an end, one row of nothing: 30 tokens.
     assert_eq!(sequences.len(), 30 / 7);
-    let (batches, _) = pass(sequences.clone(), false, LoaderConfig::eval(2));
+    let (batches, skipped) = pass(sequences.clone(), false, LoaderConfig::eval(2));
     let all: Vec<u32> = batches.iter().flat_map(|b| b.tokens.clone()).collect();
+    assert!(skipped.count() == 1 && skipped.errors[&4].contains("parquet, row 4"), "{:?}", skipped.errors);
     assert!(batches.iter().all(|b| b.images.is_empty()));
     let t = sequences.tokenizer();
     // 1, 2, 3 and 5 occur once.
@@ -233,7 +234,7 @@ fn webdataset_with_txt_or_json() {
     let dir = TempDir::new().unwrap();
     let shard = dir.path().join("cc3m-train-0000.tar");
     let p = png(1);
-    let members: [(&str, &[u8]); 8] = [
+    let members: [(&str, &[u8]); 10] = [
         ("0.jpg", &p),
         ("0.txt", b"a red thing\n"),
         ("1.png", &p),
@@ -242,20 +243,34 @@ fn webdataset_with_txt_or_json() {
         ("3.png", &p),
         ("3.json", br#"{"url": "x"}"#),
         ("3.txt.bak", b""),
+        ("4.txt", b"a caption alone"),
+        ("5.bak", b"neither"),
     ];
     tar(&shard, &members);
     assert_eq!(guess_task(dir.path()).unwrap(), Task::Caption);
     let set = open(dir.path()).unwrap();
     let source = set.train().unwrap();
-    assert_eq!((set.format, source.len()), (SequenceFormat::WebDataset, 3));
+    assert_eq!((set.format, source.len()), (SequenceFormat::WebDataset, 5));
     assert_eq!(
         (source.texts(0).unwrap(), source.texts(1).unwrap()),
         (vec!["a red thing\n".into()], vec!["one".into(), "two".into()])
     );
     assert_eq!(source.image(1).unwrap().unwrap().data[0], 1);
-    let e = source.texts(2).unwrap_err();
-    assert!(e.is_corrupt() && e.to_string().contains("member `3.png`: no caption among `url`"), "{e}");
-    assert!(set.notes[0].contains("1 images without .txt or .json"));
+    let sequences = Sequences::new(source.clone(), chars(&set), &SequenceConfig::lines(20)).unwrap();
+    let (batches, skipped) = pass(sequences.clone(), true, LoaderConfig::eval(9));
+    assert_eq!((&batches[0].indices[..], skipped.count()), (&[0, 1][..], 3));
+    for (i, words) in [
+        (2, "member `2.png`: an image without .txt or .json"),
+        (3, "member `3.png`: no caption among `url`"),
+        (4, "member `4.txt`: a caption without .jpg"),
+    ] {
+        assert!(skipped.errors[&i].contains(words), "{:?}", skipped.errors);
+        assert!(skipped.errors[&i].starts_with(&shard.display().to_string()), "{:?}", skipped.errors);
+    }
+    let strict = LoaderConfig { on_corrupt: OnCorrupt::Fail, ..LoaderConfig::eval(1) };
+    let loader = Loader::sequences(sequences, Some(eval_transform()), strict).unwrap();
+    let e = loader.collect::<Result<Vec<_>, _>>().unwrap_err();
+    assert!(e.to_string().contains("member `2.png`: an image without"), "{e}");
     let wrong = SequenceOptions { caption_column: Some("alt".into()), ..options() };
     tar(&shard, &members[2..4]);
     assert_eq!(guess_task(dir.path()).unwrap(), Task::Caption);
@@ -343,6 +358,63 @@ fn json_lines() {
     let wrong = SequenceOptions { text_column: Some("body".into()), ..options() };
     let e = data::open_sequences(&path, &wrong).unwrap_err().to_string();
     assert!(e.contains("no field `body`; the fields are `n`, `text`") && e.contains("data.text_column"), "{e}");
+}
+
+/// Rows of packed text that are of no use are named once, whether the text is held in memory or read where it lies, and
+/// are fatal where that is set.
+#[test]
+fn bad_rows_of_packed_text_are_named_or_fatal() {
+    let dir = TempDir::new().unwrap();
+    let good = "{\"text\": \"good\"}\n".repeat(20);
+    let bad = "broken\n{\"n\": 2}\n{\"text\": \" \"}\n{\"text\": 7}\n";
+    write(dir.path().join("a.jsonl"), format!("{good}{bad}{good}").as_bytes());
+    // Two lines of a piece, with blank ones, which are no fault.
+    write(dir.path().join("b.txt"), b"good\n\n  \nb\xffd\ngood\n\xe9\n\xc3\xa9 good\ngood good good");
+    let json = ["line 21: not JSON", "line 22: no field text", "line 23: no text", "line 24: no text"];
+    for (file, words, text) in [
+        ("a.jsonl", &json[..], "good\n".repeat(40)),
+        ("b.txt", &["lines 4, 6: not UTF-8"], "good\n\n  \ngood\né good\ngood good good".into()),
+    ] {
+        let set = data::open_sequences(dir.path().join(file), &packed()).unwrap();
+        for memory_bytes in [1 << 20, 10] {
+            let config = SequenceConfig { memory_bytes, ..SequenceConfig::packed(8) };
+            let sequences = Sequences::new(set.train().unwrap().clone(), chars(&set), &config).unwrap();
+            let train = || LoaderConfig { epochs: Some(3), ..LoaderConfig::train(2, 1) };
+            let mut loader = Loader::sequences(sequences.clone(), None, train()).unwrap();
+            let batches = loader.by_ref().collect::<Result<Vec<_>, _>>().unwrap();
+            let marks =
+                sequences.tokenizer().decode_packed(&batches.iter().flat_map(|b| b.tokens.clone()).collect::<Vec<_>>());
+            assert!(!marks.contains('\u{fffd}') && !marks.contains('7'), "{marks}");
+            if memory_bytes > 10 {
+                let mut all = Vec::new();
+                for b in pass(sequences.clone(), false, LoaderConfig::eval(1)).0 {
+                    all.extend(b.tokens);
+                }
+                assert_eq!(sequences.tokenizer().decode_packed(&all)[..20], text[..20]);
+            }
+            let skipped = loader.take_skipped();
+            let errors: Vec<&String> = skipped.errors.values().collect();
+            assert_eq!((errors.len(), skipped.count()), (words.len(), words.len()), "{errors:?}");
+            for (e, words) in errors.iter().zip(words) {
+                assert!(e.contains(&format!("{file}, {words}")), "{e}");
+            }
+            let again = loader.take_skipped();
+            assert!(again.errors.is_empty() && again.count() == words.len());
+            let strict = LoaderConfig { on_corrupt: OnCorrupt::Fail, ..train() };
+            let e = match Loader::sequences(sequences, None, strict) {
+                Ok(loader) => loader.collect::<Result<Vec<_>, _>>().unwrap_err(),
+                Err(e) => e,
+            };
+            assert!(words.iter().any(|w| e.to_string().contains(w)), "{e}");
+        }
+    }
+    // Line by line the same text is bad in the same places.
+    let set = open(&dir.path().join("b.txt")).unwrap();
+    let sequences = Sequences::new(set.train().unwrap().clone(), chars(&set), &SequenceConfig::lines(20)).unwrap();
+    let (batches, skipped) = pass(sequences, false, LoaderConfig::eval(9));
+    assert_eq!(batches[0].indices, [0, 2, 4, 5]);
+    assert!(skipped.errors[&1].ends_with("b.txt, line 4: not UTF-8 text"), "{:?}", skipped.errors);
+    assert!(skipped.errors[&3].ends_with("b.txt, line 6: not UTF-8 text"), "{:?}", skipped.errors);
 }
 
 /// Windows follow each other; a shuffled epoch begins anywhere on the circle and is another each time.

@@ -348,11 +348,30 @@ fn show(event: &Event, at: u64, unit: &str) {
                 "{at:>5} s  epoch {epoch:>6.2}  {metric} {score:.3}{ema}{exact} on {examples} sequences; best {best:.3}"
             ));
         }
-        Event::Skipped { examples, cut, errors, .. } => {
-            let cut = if *cut > 0 { format!(", {cut} texts cut") } else { String::new() };
-            note(&format!("{at:>5} s  {examples} examples left out so far{cut}:"));
-            errors.iter().for_each(|e| note(&format!("         {e}")));
+        Event::Skipped { examples, cut, errors, cut_at, .. } => {
+            if !errors.is_empty() {
+                let (head, named) = left_out(*examples, errors);
+                note(&format!("{at:>5} s  {head}"));
+                named.iter().for_each(|e| note(&format!("         {e}")));
+            }
+            if !cut_at.is_empty() {
+                note(&format!("{at:>5} s  texts of too many tokens, cut {cut} times so far, such as:"));
+                cut_at.iter().for_each(|e| note(&format!("         {e}")));
+            }
         }
         Event::Saved { .. } => {}
     }
+}
+
+/// Of examples that were left out, `errors` being new: their number, and those among the first few of the run.
+pub fn left_out(examples: usize, errors: &[String]) -> (String, &[String]) {
+    const NAMED: usize = 5;
+    let before = examples.saturating_sub(errors.len());
+    let named = &errors[..errors.len().min(NAMED.saturating_sub(before))];
+    let more = match (named.len(), errors.len() - named.len()) {
+        (_, 0) => ":".into(),
+        (0, _) => ", all named in metrics.jsonl".into(),
+        (_, more) => format!(", {more} more than these (metrics.jsonl names all):"),
+    };
+    (format!("{examples} examples left out so far{more}"), named)
 }

@@ -1,7 +1,7 @@
 //! Decoded images kept in memory, for sets so small that decoding them anew in each epoch is a waste. What comes out is the
 //! same with and without.
 
-use super::{Image, ImageSource, Item, Locality, Needed, Result, Source, TextSource, Texts};
+use super::{DataError, Image, ImageSource, Item, Locality, Needed, Result, Source, TextSource, Texts};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -180,6 +180,10 @@ impl TextSource for Cached<dyn TextSource> {
         self.source.texts(i)
     }
 
+    fn texts_and_bad(&self, i: usize) -> Result<(Vec<String>, Option<DataError>)> {
+        self.source.texts_and_bad(i)
+    }
+
     fn image(&self, i: usize) -> Result<Option<Image>> {
         // An example without an image is kept as an empty one.
         let nothing = || Image { width: 0, height: 0, channels: 3, data: Vec::new() };
@@ -214,7 +218,6 @@ impl TextSource for Cached<dyn TextSource> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::DataError;
     use super::*;
     use std::sync::atomic::AtomicUsize;
 

@@ -71,6 +71,11 @@ impl DataError {
         DataError::BadText { place: place.into(), message: message.into() }
     }
 
+    /// A row whose text is missing or blank.
+    pub(crate) fn no_text(place: impl Into<String>) -> DataError {
+        DataError::bad_text(place, "no text, or only an empty one")
+    }
+
     pub(crate) fn layout(path: &Path, message: impl Into<String>) -> DataError {
         DataError::Layout { path: path.into(), message: message.into() }
     }

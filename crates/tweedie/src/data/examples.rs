@@ -1,5 +1,6 @@
 //! What a loader makes batches of: an image and its class, or a sequence with or without an image.
 
+use super::sequence::OnBad;
 use super::{Locality, Result, Sequences, Source};
 use crate::augment::{Address, Transform};
 
@@ -14,8 +15,16 @@ pub(crate) trait Examples: Send + Sync {
     /// Numbers in one target: 1 for a class, N for a sequence.
     fn target_len(&self) -> usize;
 
-    /// Write an example. True if its text was cut.
-    fn read(&self, at: Address, image: &mut [f32], target: &mut [u32]) -> Result<bool>;
+    /// Write an example. True if its text was cut. Rows of packed text that are left out are told to `on_bad`.
+    fn read(&self, at: Address, image: &mut [f32], target: &mut [u32], on_bad: OnBad) -> Result<bool>;
+
+    /// Rows of packed text that are left out, as far as they are known at the start.
+    fn bad_rows(&self) -> &[(u32, String)] {
+        &[]
+    }
+
+    /// Where an example lies, for messages.
+    fn place(&self, example: u32) -> String;
 
     /// For classes: what is done to images, and with it how they are mixed.
     fn class_transform(&self) -> Option<&Transform>;
@@ -46,12 +55,16 @@ impl Examples for Classes {
         1
     }
 
-    fn read(&self, at: Address, image: &mut [f32], target: &mut [u32]) -> Result<bool> {
+    fn read(&self, at: Address, image: &mut [f32], target: &mut [u32], _: OnBad) -> Result<bool> {
         let needed = |width, height| self.transform.rows_needed(width, height, at);
         let item = self.source.get_top(at.example as usize, &needed)?;
         self.transform.apply(item.image, at, image);
         target[0] = item.label;
         Ok(false)
+    }
+
+    fn place(&self, example: u32) -> String {
+        self.source.place(example as usize)
     }
 
     fn class_transform(&self) -> Option<&Transform> {
@@ -86,12 +99,20 @@ impl Examples for Captioned {
         self.source.tokens()
     }
 
-    fn read(&self, at: Address, image: &mut [f32], target: &mut [u32]) -> Result<bool> {
-        let cut = self.source.write(at, self.shuffled, target)?; // before the image, which costs more
+    fn read(&self, at: Address, image: &mut [f32], target: &mut [u32], on_bad: OnBad) -> Result<bool> {
+        let cut = self.source.write_noting(at, self.shuffled, target, on_bad)?; // before the image, which costs more
         if let Some(transform) = &self.transform {
             transform.apply(self.source.image(at.example as usize)?, at, image);
         }
         Ok(cut)
+    }
+
+    fn bad_rows(&self) -> &[(u32, String)] {
+        self.source.bad_rows()
+    }
+
+    fn place(&self, example: u32) -> String {
+        self.source.place(example as usize)
     }
 
     fn class_transform(&self) -> Option<&Transform> {

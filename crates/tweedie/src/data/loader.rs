@@ -6,10 +6,10 @@ use super::order::order;
 use super::{DataError, Result, Sequences, Source};
 use crate::augment::{Address, Draw, Mix, Stream, Transform};
 use rayon::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -97,16 +97,45 @@ pub struct Batch {
 /// Examples that were left out or shortened so far.
 #[derive(Clone, Debug, Default)]
 pub struct Skipped {
-    /// Errors of unreadable ones by example number; each example is counted once.
+    /// Errors of unreadable ones by number of the example, or of the row of packed text; each comes once.
     pub errors: BTreeMap<u32, String>,
     /// Texts that were cut to the length of a sequence, counted each time they were read.
     pub cut: u64,
+    /// Where the first few of those lie, by example number.
+    pub cut_at: BTreeMap<u32, String>,
+    count: usize,
 }
 
 impl Skipped {
-    /// How many.
+    /// How many were unreadable so far, those included that [`Loader::take_skipped`] has given out.
     pub fn count(&self) -> usize {
-        self.errors.len()
+        self.count
+    }
+}
+
+/// What was left out or cut, and what of it was seen before. Only numbers are kept for the whole run: a set may have
+/// millions of such rows.
+#[derive(Default)]
+struct Found {
+    skipped: Skipped,
+    seen: HashSet<u32>,
+    cut: HashSet<u32>,
+}
+
+impl Found {
+    fn bad(&mut self, row: u32, why: impl FnOnce() -> String) {
+        if self.seen.insert(row) {
+            self.skipped.count += 1;
+            self.skipped.errors.insert(row, why());
+        }
+    }
+
+    fn cut(&mut self, example: u32, place: impl FnOnce() -> String) {
+        const NAMED: usize = 5;
+        self.skipped.cut += 1;
+        if self.cut.len() < NAMED && self.cut.insert(example) {
+            self.skipped.cut_at.insert(example, place());
+        }
     }
 }
 
@@ -116,7 +145,7 @@ struct Work {
     config: LoaderConfig,
     batches: u32,
     order: Mutex<BTreeMap<u32, Arc<Vec<u32>>>>,
-    skipped: Mutex<Skipped>,
+    found: Mutex<Found>,
     spare: Mutex<Vec<Vec<f32>>>,
     stop: AtomicBool,
 }
@@ -163,6 +192,13 @@ impl Loader {
                 config.batch
             )));
         }
+        let mut found = Found::default();
+        for (row, why) in examples.bad_rows() {
+            if config.on_corrupt == OnCorrupt::Fail {
+                return Err(DataError::Setting(why.clone()));
+            }
+            found.bad(*row, || why.clone());
+        }
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(config.threads)
             .thread_name(|i| format!("decode-{i}"))
@@ -176,7 +212,7 @@ impl Loader {
             config,
             batches: batches as u32,
             order: Mutex::default(),
-            skipped: Mutex::default(),
+            found: Mutex::new(found),
             spare: Mutex::default(),
             stop: AtomicBool::new(false),
         });
@@ -204,9 +240,16 @@ impl Loader {
         self.waited
     }
 
-    /// Unreadable images so far.
+    /// What was left out or cut so far, without what was taken.
     pub fn skipped(&self) -> Skipped {
-        self.work.skipped.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.work.found().skipped.clone()
+    }
+
+    /// As [`skipped`](Loader::skipped); what is named there is not named again.
+    pub fn take_skipped(&self) -> Skipped {
+        let mut found = self.work.found();
+        let (count, cut) = (found.skipped.count, found.skipped.cut);
+        std::mem::replace(&mut found.skipped, Skipped { count, cut, ..Skipped::default() })
     }
 
     fn stop(&mut self) {
@@ -265,6 +308,10 @@ impl Drop for Loader {
 }
 
 impl Work {
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -366,21 +413,29 @@ impl Work {
             let too_long = matches!(e, DataError::TooLong { .. });
             e.is_corrupt() && (too_long || self.config.on_corrupt == OnCorrupt::Skip)
         };
+        let mut on_bad = |row: u32, e: DataError| match skip(&e) {
+            true => {
+                self.found().bad(row, || e.to_string());
+                Ok(())
+            }
+            false => Err(e),
+        };
+        let mut one = String::new();
         for _ in 0..TRIES {
             if self.stopped() {
                 return Ok(None); // nobody waits for this batch any more
             }
             let at = Address { seed: self.config.seed, epoch, example };
-            match self.examples.read(at, image, target) {
+            match self.examples.read(at, image, target, &mut on_bad) {
                 Ok(cut) => {
                     if cut {
-                        self.skipped.lock().unwrap_or_else(PoisonError::into_inner).cut += 1;
+                        self.found().cut(example, || self.examples.place(example));
                     }
                     return Ok(Some(example));
                 }
                 Err(e) if skip(&e) => {
-                    let mut skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
-                    skipped.errors.entry(example).or_insert_with(|| e.to_string());
+                    one = e.to_string();
+                    self.found().bad(example, || one.clone());
                     if !self.config.drop_last {
                         return Ok(None);
                     }
@@ -389,8 +444,6 @@ impl Work {
                 Err(e) => return Err(e),
             }
         }
-        let skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
-        let one = skipped.errors.values().next().cloned().unwrap_or_default();
         let noun = self.examples.noun();
         Err(DataError::Setting(format!("{TRIES} {noun} in a row could not be read; one of them: {one}")))
     }

@@ -1,6 +1,6 @@
 //! Which examples belong to which split.
 
-use super::{Image, ImageSource, Item, Locality, Needed, OpenOptions, Result, TextSource};
+use super::{DataError, Image, ImageSource, Item, Locality, Needed, OpenOptions, Result, TextSource};
 use crate::augment::{Draw, Stream};
 use std::path::Path;
 use std::sync::Arc;
@@ -97,6 +97,10 @@ impl TextSource for Subset<dyn TextSource> {
 
     fn texts(&self, i: usize) -> Result<Vec<String>> {
         self.source.texts(self.of(i))
+    }
+
+    fn texts_and_bad(&self, i: usize) -> Result<(Vec<String>, Option<DataError>)> {
+        self.source.texts_and_bad(self.of(i))
     }
 
     fn image(&self, i: usize) -> Result<Option<Image>> {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{Event, Splits, Trained, Trainer, evaluate_quietly};
 use crate::config::Config;
-use crate::data::{Sequences, Skipped, Source};
+use crate::data::{Loader, Sequences, Source};
 use crate::error::{Error, Result};
 use crate::texts;
 
@@ -19,7 +19,6 @@ impl Trainer {
         let total = self.total_steps();
         let mut loader = self.loader()?;
         let (mut since, mut images, mut waited) = (Instant::now(), 0, Duration::ZERO);
-        let mut told = 0;
         while self.step < total {
             let Some(batch) = loader.next() else { break };
             let batch = batch?;
@@ -28,7 +27,8 @@ impl Trainer {
             images += batch.indices.len();
             loader.recycle(batch);
             let last = self.step == total;
-            if self.step.is_multiple_of(self.config.train.log_every.max(1)) || last || self.step == 1 {
+            let due_log = self.step.is_multiple_of(self.config.train.log_every.max(1)) || last || self.step == 1;
+            if due_log {
                 let (loss, stats) = (loss.item()?, self.opt.stats()?);
                 let (elapsed, wait) = (since.elapsed().as_secs_f64().max(1e-9), loader.waited() - waited);
                 let rate = images as f64 / elapsed;
@@ -53,18 +53,15 @@ impl Trainer {
             let (due_eval, due_save) =
                 (last || every(self.config.train.eval_every), last || every(self.config.train.checkpoint_every));
             let mut best = false;
-            if epoch_end || due_eval {
-                let skipped = loader.skipped();
-                if skipped.count() > told {
-                    each(&self.skipped(&skipped, told));
-                    told = skipped.count();
-                }
+            let interrupted = stop();
+            if due_log || epoch_end || interrupted {
+                self.tell_skipped(&loader, &mut each);
             }
             if due_eval {
                 best = self.evaluate_now(&mut each)?;
                 since = Instant::now();
             }
-            let interrupted = stop();
+            let interrupted = interrupted || stop();
             if due_save || best || interrupted {
                 let path = save(self, best)?;
                 each(&Event::Saved { step: self.step, path });
@@ -76,10 +73,19 @@ impl Trainer {
         Ok(())
     }
 
-    fn skipped(&self, skipped: &Skipped, told: usize) -> Event {
-        const SHOWN: usize = 5;
-        let errors = skipped.errors.values().skip(told).take(SHOWN).cloned().collect();
-        Event::Skipped { step: self.step, examples: skipped.count(), cut: skipped.cut, errors }
+    /// Name what was left out or cut since the last time, if anything was.
+    fn tell_skipped(&self, loader: &Loader, each: &mut impl FnMut(&Event)) {
+        let new = loader.take_skipped();
+        if new.errors.is_empty() && new.cut_at.is_empty() {
+            return;
+        }
+        each(&Event::Skipped {
+            step: self.step,
+            examples: new.count(),
+            cut: new.cut,
+            errors: new.errors.into_values().collect(),
+            cut_at: new.cut_at.into_values().collect(),
+        });
     }
 
     /// Evaluate raw and averaged weights; true if this is the best so far.

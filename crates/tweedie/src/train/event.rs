@@ -63,7 +63,7 @@ pub enum Event {
         /// Sequences it looked at.
         examples: usize,
     },
-    /// Examples that could not be used, when there are more of them than last told.
+    /// Examples that could not be used or were cut, when there are others than last told.
     Skipped {
         /// Steps done.
         step: usize,
@@ -71,8 +71,10 @@ pub enum Event {
         examples: usize,
         /// Texts cut to the length of a sequence so far, counted each time.
         cut: u64,
-        /// Where and why, the first few of the new ones.
+        /// Where and why, all of the new ones.
         errors: Vec<String>,
+        /// Where texts were cut: the first few of the run, each once.
+        cut_at: Vec<String>,
     },
     /// A checkpoint was written.
     Saved {

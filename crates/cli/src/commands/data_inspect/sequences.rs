@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use serde::Serialize;
 use tweedie::augment::Address;
-use tweedie::data::{Layout, SequenceSet, Sequences, Task, Texts};
+use tweedie::data::{Layout, SequenceConfig, SequenceSet, Sequences, Task, Texts};
 use tweedie::tokenize::Tokenizer;
 
 use super::super::sequence_args::{build_tokenizer, open_sequences};
@@ -17,7 +17,7 @@ use crate::report::{self, Align, Table};
 const SAMPLE: usize = 100_000;
 /// Tokens of an example that are shown.
 const SHOWN: usize = 40;
-/// Bad rows that are named.
+/// Bad rows that are named unless all are asked for.
 const NAMED: usize = 20;
 
 #[derive(Serialize)]
@@ -38,6 +38,8 @@ struct Split {
     lengths: Vec<(usize, usize, f64)>,
     bad: usize,
     bad_rows: Vec<String>,
+    /// Rows with a text of more tokens than a sequence holds, if all are asked for; packed text has none.
+    over_long_rows: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_size: Option<[usize; 3]>,
 }
@@ -80,7 +82,7 @@ pub fn run(args: &Args, task: Task) -> Result<()> {
         let sequences = Sequences::new(source.clone(), tokenizer.clone(), &data.sequence_config());
         let windows = sequences.as_ref().map_or(0, Sequences::len);
         sequences.err().into_iter().for_each(|e| notes.push(format!("{name}: {e}")));
-        splits.push(look(name, source, windows, &tokenizer, data.tokens, args.all));
+        splits.push(look(name, source, windows, &tokenizer, &data.sequence_config(), args.all));
     }
     let first = set.train.as_ref().or(set.val.as_ref());
     let found = Found {
@@ -104,25 +106,35 @@ struct Seen {
     lengths: Vec<usize>,
     unknown: usize,
     bad: Option<String>,
+    over_long: Option<String>,
 }
 
-fn look(name: &'static str, source: &Texts, windows: usize, t: &Tokenizer, limit: usize, all: bool) -> Split {
-    let n = source.len();
+fn look(
+    name: &'static str,
+    source: &Texts,
+    windows: usize,
+    t: &Tokenizer,
+    config: &SequenceConfig,
+    all: bool,
+) -> Split {
+    let (n, limit, lined) = (source.len(), config.tokens, config.layout == Layout::Lines);
     let step = if all { 1 } else { n.div_ceil(SAMPLE).max(1) };
     let seen: Vec<Seen> = (0..n.div_ceil(step))
         .into_par_iter()
         .map(|k| {
             let i = k * step;
-            let texts = match source.texts(i) {
-                Ok(texts) => texts,
-                Err(e) => return Seen { lengths: vec![], unknown: 0, bad: Some(e.to_string()) },
+            let (texts, lines) = match source.texts_and_bad(i) {
+                Ok(found) => found,
+                Err(e) => return Seen { lengths: vec![], unknown: 0, bad: Some(e.to_string()), over_long: None },
             };
             let ids: Vec<Vec<u32>> = texts
                 .iter()
                 .filter(|t| !t.trim().is_empty())
                 .map(|text| t.encode(if source.is_stream() { text } else { text.trim() }))
                 .collect();
-            let bad = if ids.is_empty() && !source.is_stream() {
+            let bad = if let Some(e) = lines {
+                Some(e.to_string())
+            } else if ids.is_empty() && !source.is_stream() {
                 Some(format!("{}: no text, or only an empty one", source.place(i)))
             } else if all {
                 source.image(i).err().map(|e| e.to_string())
@@ -130,7 +142,10 @@ fn look(name: &'static str, source: &Texts, windows: usize, t: &Tokenizer, limit
                 None
             };
             let unknown = ids.iter().flatten().filter(|&&id| Some(id) == t.unk()).count();
-            Seen { lengths: ids.iter().map(Vec::len).collect(), unknown, bad }
+            let lengths: Vec<usize> = ids.iter().map(Vec::len).collect();
+            let longest = lengths.iter().copied().max().filter(|&n| n > limit && all && lined);
+            let over_long = longest.map(|n| format!("{}: {n} tokens where {limit} fit", source.place(i)));
+            Seen { lengths, unknown, bad, over_long }
         })
         .collect();
     let mut lengths: Vec<usize> = seen.iter().flat_map(|s| s.lengths.iter().copied()).collect();
@@ -162,18 +177,14 @@ fn look(name: &'static str, source: &Texts, windows: usize, t: &Tokenizer, limit
         unknown: share(seen.iter().map(|s| s.unknown).sum(), total),
         lengths: if source.is_stream() { Vec::new() } else { bars.collect() },
         bad: bad.len(),
-        bad_rows: bad.into_iter().take(NAMED).cloned().collect(),
+        bad_rows: bad.into_iter().take(if all { usize::MAX } else { NAMED }).cloned().collect(),
+        over_long_rows: seen.iter().filter_map(|s| s.over_long.clone()).collect(),
         first_size: source.image(0).ok().flatten().map(|i| [i.width, i.height, i.channels]),
     }
 }
 
 /// Five, spread over the split.
-fn examples(
-    set: &SequenceSet,
-    source: &Texts,
-    t: &Arc<Tokenizer>,
-    config: &tweedie::data::SequenceConfig,
-) -> Vec<Example> {
+fn examples(set: &SequenceSet, source: &Texts, t: &Arc<Tokenizer>, config: &SequenceConfig) -> Vec<Example> {
     let Ok(sequences) = Sequences::new(source.clone(), t.clone(), config) else { return Vec::new() };
     let n = sequences.len();
     let example = |k: usize| {
@@ -245,8 +256,10 @@ fn text(f: &Found) -> String {
     for s in &f.splits {
         s.bad_rows.iter().for_each(|b| out += &format!("bad: {b}\n"));
         if s.bad > s.bad_rows.len() {
-            out += &format!("and {} more bad rows in {}\n", s.bad - s.bad_rows.len(), s.name);
+            let more = s.bad - s.bad_rows.len();
+            out += &format!("and {more} more bad rows in {}; --all names all\n", s.name);
         }
+        s.over_long_rows.iter().for_each(|b| out += &format!("over-long: {b}\n"));
     }
     f.notes.iter().for_each(|n| out += &format!("note: {n}\n"));
     out

@@ -11,7 +11,7 @@ use tweedie::train::Event;
 use tweedie::{checkpoint, files, interrupt, run, settings};
 use tweedie_engine::Device;
 
-use super::super::train::{new_trainer, note, open_material, train_with};
+use super::super::train::{left_out, new_trainer, note, open_material, train_with};
 use super::plan::{Plan, Planned};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Progress};
@@ -119,9 +119,10 @@ fn train_one(r: &Planned, path: &Path, device: &Device, title: &str, pace: &Pace
             let left = report::duration(all);
             progress.tick(&format!("{title}: epoch {epoch:.1} of {epochs}, loss {loss:.3}, about {left} left in all"));
         }
-        Event::Skipped { examples, errors, .. } => {
-            note(&format!("{examples} examples left out so far"));
-            errors.iter().for_each(|e| note(&format!("  {e}")));
+        Event::Skipped { examples, errors, .. } if !errors.is_empty() => {
+            let (head, named) = left_out(*examples, errors);
+            note(&head);
+            named.iter().for_each(|e| note(&format!("  {e}")));
         }
         _ => {}
     })?;

@@ -1,7 +1,7 @@
 //! Texts as sequences of tokens.
 
 use super::super::{DataError, Image, Locality, Result};
-use super::packed::Packed;
+use super::packed::{OnBad, Packed};
 use super::{Layout, Overlong, Texts};
 use crate::augment::{Address, Draw, Stream};
 use crate::tokenize::Tokenizer;
@@ -111,18 +111,29 @@ impl Sequences {
         }
     }
 
+    /// Rows of packed text that are of no use, by number, as far as they are known before it is read: all of a text that
+    /// is held in memory.
+    pub fn bad_rows(&self) -> &[(u32, String)] {
+        self.packed.as_ref().map_or(&[], |p| p.bad_rows())
+    }
+
     /// Write the tokens of a sequence; true if its text was cut. Which caption is shown, and (`shuffled`) where a stream
     /// begins, depend on (seed, epoch, example) alone.
     pub fn write(&self, at: Address, shuffled: bool, out: &mut [u32]) -> Result<bool> {
+        self.write_noting(at, shuffled, out, &mut |_, _| Ok(()))
+    }
+
+    /// As [`write`](Sequences::write); rows of a stream that are left out are told to `on_bad`.
+    pub(crate) fn write_noting(&self, at: Address, shuffled: bool, out: &mut [u32], on_bad: OnBad) -> Result<bool> {
         if let Some(packed) = &self.packed {
-            packed.write(&self.source, &self.tokenizer, at, shuffled, out)?;
+            packed.write(&self.source, &self.tokenizer, at, shuffled, out, on_bad)?;
             return Ok(false);
         }
         let i = at.example as usize;
         let mut texts = self.source.texts(i)?;
         texts.retain(|t| !t.trim().is_empty());
         if texts.is_empty() {
-            return Err(DataError::bad_text(self.source.place(i), "no text, or only an empty one"));
+            return Err(DataError::no_text(self.source.place(i)));
         }
         let chosen = match texts.len() {
             1 => 0,

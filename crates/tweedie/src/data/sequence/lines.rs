@@ -21,6 +21,7 @@ const LEAST_PIECE: u64 = 1 << 8;
 const PIECES: u64 = 32;
 /// A line is read up to here; the rest cannot matter to a sequence.
 const LONGEST: usize = 1 << 20;
+const NO_UTF8: &str = "not UTF-8 text";
 
 /// Where a run of examples begins.
 struct Mark {
@@ -60,21 +61,36 @@ impl LineSource {
         (&self.files[f], i - self.starts[f])
     }
 
-    /// The text of an example and the number of its line, from 1.
-    fn raw(&self, i: usize) -> Result<(String, u64)> {
+    /// A piece of a stream without the lines that are no UTF-8, and what is wrong with those.
+    fn piece(&self, i: usize) -> Result<(String, Option<DataError>)> {
         let (f, k) = self.file_of(i);
-        if self.unit == Unit::Piece {
-            let end = f.marks.get(k + 1).map_or(f.file.size, |m| m.offset);
-            return Ok((f.file.text(f.marks[k].offset, end)?, f.marks[k].line));
+        let end = f.marks.get(k + 1).map_or(f.file.size, |m| m.offset);
+        let bytes = match String::from_utf8(f.file.bytes(f.marks[k].offset, end)?) {
+            Ok(text) => return Ok((text, None)),
+            Err(e) => e.into_bytes(),
+        };
+        let (mut text, mut bad) = (String::new(), Vec::new());
+        for (number, line) in (f.marks[k].line..).zip(bytes.split_inclusive(|&b| b == b'\n')) {
+            match std::str::from_utf8(line) {
+                Ok(line) => text += line,
+                Err(_) => bad.push(number.to_string()),
+            }
         }
+        let lines = if bad.len() == 1 { "line" } else { "lines" };
+        let place = format!("{}, {lines} {}", f.file.path.display(), bad.join(", "));
+        Ok((text, Some(DataError::bad_text(place, NO_UTF8))))
+    }
+
+    /// The bytes of a line and its number, from 1.
+    fn raw(&self, i: usize) -> Result<(Vec<u8>, u64)> {
+        let (f, k) = self.file_of(i);
         let mark = &f.marks[k / EVERY];
         let mut lines = Lines::new(&f.file, mark.offset, mark.line);
         for _ in 0..k % EVERY {
             lines.next_line(0)?;
         }
         let line = lines.next_line(LONGEST)?;
-        let text = line.unwrap_or_default();
-        Ok((text, lines.number))
+        Ok((line.unwrap_or_default(), lines.number))
     }
 }
 
@@ -84,19 +100,31 @@ impl TextSource for LineSource {
     }
 
     fn texts(&self, i: usize) -> Result<Vec<String>> {
-        let (text, line) = self.raw(i)?;
-        if self.unit != Unit::Json {
-            return Ok(vec![text]);
+        if self.unit == Unit::Piece {
+            return Ok(vec![self.piece(i)?.0]);
         }
+        let (text, line) = self.raw(i)?;
         let bad = |message: String| {
             DataError::bad_text(format!("{}, line {line}", self.file_of(i).0.file.path.display()), message)
         };
+        let text = as_text(text).ok_or_else(|| bad(NO_UTF8.into()))?;
+        if self.unit == Unit::Line {
+            return Ok(vec![text]);
+        }
         let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| bad(format!("not JSON ({e})")))?;
         let object = value.as_object().ok_or_else(|| bad("not a JSON object".into()))?;
         json::field(object, self.column.as_deref(), &TEXTS).ok_or_else(|| {
             let column = self.column.as_ref().map_or("text".into(), |c| format!("`{c}`"));
             bad(format!("no field {column}; the fields are {}", json::names(object)))
         })
+    }
+
+    fn texts_and_bad(&self, i: usize) -> Result<(Vec<String>, Option<DataError>)> {
+        if self.unit == Unit::Piece {
+            let (text, bad) = self.piece(i)?;
+            return Ok((vec![text], bad));
+        }
+        Ok((self.texts(i)?, None))
     }
 
     fn place(&self, i: usize) -> String {
@@ -169,13 +197,13 @@ impl<'a> Lines<'a> {
     }
 
     /// The next line that is not blank, up to `longest` bytes of it (0: only whether there is one).
-    fn next_line(&mut self, longest: usize) -> Result<Option<String>> {
+    fn next_line(&mut self, longest: usize) -> Result<Option<Vec<u8>>> {
         let (mut line, mut blank, mut any) = (Vec::new(), true, false);
         loop {
             if self.used == self.buffer.len() && !self.refill()? {
                 if any && !blank {
                     self.number = self.next;
-                    return Ok(Some(finish(line)));
+                    return Ok(Some(line));
                 }
                 return Ok(None);
             }
@@ -191,7 +219,7 @@ impl<'a> Lines<'a> {
                 self.next += 1;
                 if !blank {
                     self.number = number;
-                    return Ok(Some(finish(line)));
+                    return Ok(Some(line));
                 }
                 (blank, any) = (true, false);
                 line.clear();
@@ -200,20 +228,20 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Bytes as text; a character that was cut is dropped.
-fn finish(mut line: Vec<u8>) -> String {
+/// A line as text; none if it is no UTF-8. A character that the limit has cut is dropped.
+fn as_text(mut line: Vec<u8>) -> Option<String> {
+    let limited = line.len() >= LONGEST;
     if line.last() == Some(&b'\r') {
         line.pop();
     }
-    String::from_utf8(line).unwrap_or_else(|e| {
-        let valid = e.utf8_error().valid_up_to();
-        let cut = e.utf8_error().error_len().is_none();
-        let mut line = e.into_bytes();
-        if cut {
-            line.truncate(valid);
-        }
-        String::from_utf8_lossy(&line).into_owned()
-    })
+    let e = match String::from_utf8(line) {
+        Ok(text) => return Some(text),
+        Err(e) => e,
+    };
+    let (valid, cut) = (e.utf8_error().valid_up_to(), e.utf8_error().error_len().is_none());
+    let mut line = e.into_bytes();
+    line.truncate(valid);
+    if limited && cut { String::from_utf8(line).ok() } else { None }
 }
 
 /// One pass over a file.
@@ -298,7 +326,7 @@ pub(crate) fn open(root: &Path, format: SequenceFormat, options: &SequenceOption
         }
     }
     // A field that the first line lacks is a wrong setting, not a bad row.
-    for part in parts.iter().flatten().filter(|p| p.examples > 0) {
+    for part in parts.iter().flatten().filter(|p| p.unit == Unit::Json && p.examples > 0) {
         if let Err(e) = part.texts(0) {
             return Err(DataError::layout(root, format!("{e}; set data.text_column")));
         }

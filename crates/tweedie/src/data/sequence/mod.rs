@@ -14,6 +14,7 @@ mod text_file;
 
 pub use detect::{SequenceFormat, guess_task};
 pub use encode::{SequenceConfig, Sequences};
+pub(crate) use packed::OnBad;
 
 use super::split::{self, Subset};
 use super::{DataError, Image, Locality, OpenOptions, Result, cache};
@@ -69,6 +70,11 @@ pub trait TextSource: Send + Sync {
 
     /// All texts of example `i`: the captions of an image, or one text. May hold blank ones, or none at all.
     fn texts(&self, i: usize) -> Result<Vec<String>>;
+
+    /// As [`texts`](TextSource::texts), and what is wrong with the lines of a stream that are left out of it.
+    fn texts_and_bad(&self, i: usize) -> Result<(Vec<String>, Option<DataError>)> {
+        Ok((self.texts(i)?, None))
+    }
 
     /// The image of example `i`; none for text alone.
     fn image(&self, i: usize) -> Result<Option<Image>> {

@@ -10,9 +10,12 @@ use crate::augment::{Address, Draw, Stream};
 use crate::tokenize::Tokenizer;
 use rayon::prelude::*;
 
+/// Told the number of a row of no use and why; an error ends the reading.
+pub(crate) type OnBad<'a> = &'a mut dyn FnMut(u32, DataError) -> Result<()>;
+
 pub(crate) enum Packed {
     /// Everything, tokenised.
-    Tokens { all: Vec<u32>, windows: usize },
+    Tokens { all: Vec<u32>, windows: usize, bad: Vec<(u32, String)> },
     /// Windows of about `stride` bytes.
     Bytes { total: u64, stride: f64, windows: usize },
 }
@@ -26,32 +29,32 @@ impl Packed {
     pub fn new(source: &Texts, tokenizer: &Tokenizer, config: &SequenceConfig) -> Result<Packed> {
         let (bytes, n) = (source.bytes(), config.tokens);
         if bytes <= config.memory_bytes {
-            let rows: Vec<Vec<u32>> = (0..source.len())
+            let rows = (0..source.len())
                 .into_par_iter()
-                .map(|i| match row(source, tokenizer, i, 0.0) {
-                    Ok(text) => Ok(encode(source, tokenizer, &text)),
-                    Err(e) if e.is_corrupt() => Ok(Vec::new()),
-                    Err(e) => Err(e),
+                .map(|i| {
+                    let (text, bad) = row(source, tokenizer, i, 0.0)?;
+                    Ok((encode(source, tokenizer, &text), bad.map(|e| (i as u32, e.to_string()))))
                 })
-                .collect::<Result<_>>()?;
-            let all = rows.concat();
+                .collect::<Result<Vec<_>>>()?;
+            let (rows, bad): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+            let (all, bad) = (rows.concat(), bad.into_iter().flatten().collect::<Vec<_>>());
             if all.len() < n {
+                let left_out = bad.first().map_or(String::new(), |(_, first)| {
+                    format!("; bad rows were left out, {} of them, such as {first}", bad.len())
+                });
                 return Err(DataError::Setting(format!(
-                    "the text has {} tokens, fewer than one window of {n}; use shorter windows or line by line",
+                    "the text has {} tokens, fewer than one window of {n}; use shorter windows or line by line{left_out}",
                     all.len()
                 )));
             }
             let windows = all.len() / n;
-            return Ok(Packed::Tokens { all, windows });
+            return Ok(Packed::Tokens { all, windows, bad });
         }
         // Spread over the text, for its parts may differ.
         let (mut read, mut tokens) = (0, 0);
         for k in 0..64 {
             let (i, _) = source.at_byte(bytes / 64 * k)?;
-            let text = match row(source, tokenizer, i, 0.0) {
-                Err(e) if e.is_corrupt() => continue,
-                text => text?,
-            };
+            let (text, _) = row(source, tokenizer, i, 0.0)?;
             let text = prefix(&text, SAMPLE / 64);
             read += text.len();
             tokens += encode(source, tokenizer, text).len();
@@ -80,7 +83,16 @@ impl Packed {
         Some(Locality { starts, window })
     }
 
-    /// Write window `at.example`, beginning at 0 or (`shuffled`) at a token or byte drawn for the epoch.
+    /// Rows of no use that are known before any window is written.
+    pub fn bad_rows(&self) -> &[(u32, String)] {
+        match self {
+            Packed::Tokens { bad, .. } => bad,
+            Packed::Bytes { .. } => &[],
+        }
+    }
+
+    /// Write window `at.example`, beginning at 0 or (`shuffled`) at a token or byte drawn for the epoch. Rows of no use
+    /// that are met are told to `on_bad` and left out, unless that fails.
     pub fn write(
         &self,
         source: &Texts,
@@ -88,6 +100,7 @@ impl Packed {
         at: Address,
         shuffled: bool,
         out: &mut [u32],
+        on_bad: OnBad,
     ) -> Result<()> {
         let mut draw = Draw::new(at.seed, Stream::Offset, at.epoch, 0);
         match self {
@@ -106,11 +119,10 @@ impl Packed {
                 let (mut i, mut share) = source.at_byte(byte)?;
                 let (mut n, mut empty) = (0, 0);
                 while n < out.len() {
-                    // A row that cannot be read is passed over: a stream has no single example to blame.
-                    let text = match row(source, tokenizer, i, share) {
-                        Err(e) if e.is_corrupt() => String::new(),
-                        text => text?,
-                    };
+                    let (text, bad) = row(source, tokenizer, i, share)?;
+                    if let Some(e) = bad {
+                        on_bad(i as u32, e)?;
+                    }
                     let mut most = (stride * 2.0) as usize + 64;
                     loop {
                         let part = head(&text, most);
@@ -136,12 +148,18 @@ impl Packed {
     }
 }
 
-/// The text of a row from a share of it on, beginning after white space.
-fn row(source: &Texts, tokenizer: &Tokenizer, i: usize, share: f64) -> Result<String> {
-    let mut texts = source.texts(i)?;
+/// The text of a row from a share of it on, beginning after white space; and what of the row is of no use and left out.
+fn row(source: &Texts, tokenizer: &Tokenizer, i: usize, share: f64) -> Result<(String, Option<DataError>)> {
+    let (mut texts, bad) = match source.texts_and_bad(i) {
+        Err(e) if e.is_corrupt() => return Ok((String::new(), Some(e))),
+        found => found?,
+    };
+    if !source.is_stream() && texts.iter().all(|t| t.trim().is_empty()) {
+        return Ok((String::new(), Some(DataError::no_text(source.place(i)))));
+    }
     let text = if texts.len() == 1 { texts.swap_remove(0) } else { texts.join("\n") };
     if share <= 0.0 {
-        return Ok(text);
+        return Ok((text, bad));
     }
     let at = prefix(&text, (text.len() as f64 * share) as usize).len();
     let rest = &text[at..];
@@ -154,7 +172,7 @@ fn row(source: &Texts, tokenizer: &Tokenizer, i: usize, share: f64) -> Result<St
         None if rest.len() < LONGEST_WORD => rest.len(),
         _ => 0,
     };
-    Ok(rest[skip..].to_string())
+    Ok((rest[skip..].to_string(), bad))
 }
 
 /// The first `most` bytes, up to white space if there is any.

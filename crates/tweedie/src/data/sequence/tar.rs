@@ -12,10 +12,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// An image with its caption; one that lacks either is a bad row.
 struct Member {
     shard: u32,
-    image: (u64, u32),
-    text: (u64, u32),
+    image: Option<(u64, u32)>,
+    text: Option<(u64, u32)>,
     is_json: bool,
     name: Box<str>,
 }
@@ -42,12 +43,16 @@ impl TextSource for TarTexts {
 
     fn texts(&self, i: usize) -> Result<Vec<String>> {
         let m = &self.members[i];
-        let bytes = self.read(i, m.text)?;
-        let text = String::from_utf8_lossy(&bytes);
-        if !m.is_json {
-            return Ok(vec![text.into_owned()]);
-        }
         let bad = |message: String| DataError::bad_text(self.place(i), message);
+        let text = match (m.image, m.text) {
+            (Some(_), Some(text)) => text,
+            (Some(_), None) => return Err(bad("an image without .txt or .json".into())),
+            (None, _) => return Err(bad("a caption without .jpg, .jpeg, .png or .webp".into())),
+        };
+        let text = String::from_utf8(self.read(i, text)?).map_err(|_| bad("the caption is not UTF-8 text".into()))?;
+        if !m.is_json {
+            return Ok(vec![text]);
+        }
         let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| bad(format!("not JSON ({e})")))?;
         let object = value.as_object().ok_or_else(|| bad("not a JSON object".into()))?;
         json::field(object, self.column.as_deref(), &CAPTIONS)
@@ -55,7 +60,8 @@ impl TextSource for TarTexts {
     }
 
     fn image(&self, i: usize) -> Result<Option<Image>> {
-        let bytes = self.read(i, self.members[i].image)?;
+        let Some(image) = self.members[i].image else { return Ok(None) };
+        let bytes = self.read(i, image)?;
         Image::decode(&bytes).map(Some).map_err(|message| DataError::Corrupt { place: self.place(i), message })
     }
 
@@ -65,7 +71,7 @@ impl TextSource for TarTexts {
     }
 
     fn bytes(&self) -> u64 {
-        self.members.iter().map(|m| m.text.1 as u64).sum()
+        self.members.iter().filter_map(|m| m.text).map(|(_, bytes)| bytes as u64).sum()
     }
 }
 
@@ -73,7 +79,7 @@ pub(crate) fn open(root: &Path, options: &SequenceOptions) -> Result<Splits> {
     let shards = files(root, SequenceFormat::WebDataset)?;
     let indexed = shards.par_iter().map(|s| samples(s)).collect::<Result<Vec<_>>>()?;
     let mut parts: [Option<TarTexts>; 3] = Default::default();
-    let (mut unpaired, mut images) = (0, 0);
+    let (mut paired, mut images) = (0, 0);
     for (path, samples) in shards.iter().zip(indexed) {
         let split = Split::of_file(path, root).unwrap_or(Split::Train);
         let part = parts[split as usize].get_or_insert_default();
@@ -81,47 +87,42 @@ pub(crate) fn open(root: &Path, options: &SequenceOptions) -> Result<Splits> {
         let shard = part.shards.len() as u32;
         part.shards.push(path.clone());
         for sample in &samples {
-            let Some(image) = sample.find(&IMAGES) else { continue };
-            images += 1;
             // A named field lies in the JSON; otherwise the plain text is the caption.
             let order: &[&str] = if options.caption_column.is_some() {
                 &["json", "txt", "caption"]
             } else {
                 &["txt", "caption", "json"]
             };
-            let Some(text) = sample.find(order) else {
-                unpaired += 1;
-                continue;
-            };
+            let (image, text) = (sample.find(&IMAGES), sample.find(order));
+            let Some(first) = image.or(text) else { continue };
+            images += usize::from(image.is_some());
+            paired += usize::from(image.is_some() && text.is_some());
             let span = |p: &Piece| -> Result<(u64, u32)> {
                 let large = |_| DataError::layout(path, format!("`{}` has {} bytes", p.name, p.bytes));
                 Ok((p.offset, u32::try_from(p.bytes).map_err(large)?))
             };
             part.members.push(Member {
                 shard,
-                image: span(image)?,
-                text: span(text)?,
-                is_json: text.extension == "json",
-                name: image.name.as_str().into(),
+                image: image.map(span).transpose()?,
+                text: text.map(span).transpose()?,
+                is_json: text.is_some_and(|t| t.extension == "json"),
+                name: first.name.as_str().into(),
             });
         }
     }
-    if unpaired == images {
+    if paired == 0 {
         let what = if images == 0 { "no .jpg, .jpeg, .png or .webp members" } else { "images but no captions" };
         return Err(DataError::layout(
             root,
             format!("{what} in these tar files; each KEY.jpg needs KEY.txt, or KEY.json with \"caption\""),
         ));
     }
-    // A field that the first sample lacks is a wrong setting, not a bad row.
+    // A field that the first whole sample lacks is a wrong setting, not a bad row.
     for part in parts.iter().flatten() {
-        if let Some(Err(e)) = part.members.first().map(|_| part.texts(0)) {
+        let whole = part.members.iter().position(|m| m.image.is_some() && m.text.is_some());
+        if let Some(Err(e)) = whole.filter(|&i| part.members[i].is_json).map(|i| part.texts(i)) {
             return Err(DataError::layout(root, format!("{e}; set data.caption_column")));
         }
     }
-    let mut notes = Vec::new();
-    if unpaired > 0 {
-        notes.push(format!("{unpaired} images without .txt or .json are left out"));
-    }
-    Ok(Splits { splits: parts.map(|p| p.map(|p| Arc::new(p) as Texts)), notes })
+    Ok(Splits { splits: parts.map(|p| p.map(|p| Arc::new(p) as Texts)), notes: Vec::new() })
 }

@@ -74,11 +74,11 @@ impl TextFile {
         }
     }
 
-    /// The bytes `from..to` as text.
-    pub fn text(&self, from: u64, to: u64) -> Result<String> {
+    /// The bytes `from..to`; fewer if the file has shrunk.
+    pub fn bytes(&self, from: u64, to: u64) -> Result<Vec<u8>> {
         let mut bytes = vec![0; (to - from) as usize];
         let n = self.read_at(from, &mut bytes)?;
         bytes.truncate(n);
-        Ok(String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
+        Ok(bytes)
     }
 }
