@@ -5,15 +5,17 @@
 mod cpu;
 mod cuda;
 mod joint;
+mod keys;
 mod launch;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use cuda::{
-    GROUP_SIZES, SIZES, SOURCE, SOURCE_BWD, SOURCE_F32, SOURCE_FEW, SOURCE_GROUP, SOURCE_GROUP_BWD, SOURCE_KEYS,
-    SOURCE_PAD, SOURCE_SHORT,
+    GROUP_SIZES, SIZES, SOURCE, SOURCE_BWD, SOURCE_F32, SOURCE_FEW, SOURCE_GROUP, SOURCE_GROUP_BWD, SOURCE_PAD,
+    SOURCE_SHORT,
 };
 pub use joint::{Rows, joint_attention};
+pub(crate) use keys::SOURCE_KEYS;
 
 use crate::cases::{Case, Role, Size};
 use crate::cpu::pool::Buf;
