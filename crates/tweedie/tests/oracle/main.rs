@@ -3,6 +3,8 @@
 //!
 //! Seeds are fixed. A bound of 5 standard errors fails by chance once in about two million comparisons.
 
+mod learned;
+
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -455,119 +457,5 @@ fn samples_do_not_depend_on_the_batch() {
         let alone: Vec<f32> = examples.iter().flat_map(|e| sampled(&c, &[*e])).collect();
         assert_eq!(sampled(&c, &examples), alone, "{sampler:?}");
         assert_ne!(alone[..K], alone[K..2 * K], "{sampler:?}: two examples share their noise");
-    }
-}
-
-/// Images that say nothing, with labels in the given numbers.
-fn blank(numbers: &[usize]) -> Dataset {
-    let labels: Vec<u32> = numbers.iter().enumerate().flat_map(|(k, n)| vec![k as u32; *n]).collect();
-    let source: Source = Arc::new(MemorySource::new("blank", 8, 8, 1, vec![128; 64 * labels.len()], labels).unwrap());
-    Dataset {
-        name: "blank".into(),
-        format: Format::Embedded,
-        class_names: (0..numbers.len()).map(|k| k.to_string()).collect(),
-        channels: 1,
-        train: Some(source.clone()),
-        val: Some(source),
-        val_origin: String::new(),
-        test: None,
-        notes: Vec::new(),
-    }
-}
-
-/// A network that sees no condition learns the oracle of the label frequencies: the prior at t = T, the posterior before.
-#[test]
-fn a_small_network_learns_the_oracle() {
-    const PRIOR: [f64; 3] = [0.5, 0.3, 0.2];
-    const ROWS: usize = 256;
-    let mut c = Config { loss: LossConfig { smoothing: 0.0, ..LossConfig::default() }, ..Config::default() };
-    c.data.workers = 1;
-    c.model.encoder = VitConfig { image: 8, patch: 4, channels: 1, width: 32, depth: 1, heads: 2, drop_path: 0.0 };
-    c.model.denoiser = DenoiserConfig::new(32, 1, 2);
-    c.train = TrainConfig { epochs: 60, batch: 100, kfold: 8, lr: 1e-2, ema: 0.98, ..TrainConfig::default() };
-    let mut trainer = Trainer::new(&c, blank(&[200, 120, 80]), &Device::Cpu).unwrap();
-    let mut loader = trainer.loader().unwrap();
-
-    let ids: Vec<u32> = (0..ROWS as u32).collect();
-    let images = Tensor::from_f32(&Device::Cpu, &[ROWS, 1, 8, 8], {
-        let first = loader.next().unwrap().unwrap();
-        let one = first.images[..64].to_vec();
-        trainer.train_step(&first).unwrap();
-        one.repeat(ROWS)
-    })
-    .unwrap();
-    // Distance to the prior of the mean prediction at pure noise.
-    let from_prior = |trainer: &mut Trainer| -> f64 {
-        let logits = trainer
-            .averaged(|t, _| {
-                classify(&t.model, &images, &ids, &t.schedule, t.lambda, &config(Sampler::Argmax, 1, 0), |_| {})
-            })
-            .unwrap();
-        let mut mean = [0.0; 3];
-        logits.chunks_exact(3).for_each(|l| mean.iter_mut().zip(softmax(l)).for_each(|(m, p)| *m += p / ROWS as f64));
-        mean.iter().zip(PRIOR).map(|(m, p)| (m - p).abs()).fold(0.0, f64::max)
-    };
-    let untrained = from_prior(&mut trainer);
-    assert!(untrained > 0.1, "the measure cannot tell a network that knows nothing: {untrained}");
-    for batch in loader {
-        trainer.train_step(&batch.unwrap()).unwrap();
-    }
-    assert_eq!(trainer.step(), trainer.total_steps());
-    let trained = from_prior(&mut trainer);
-    assert!(trained < 0.05, "the prior is off by {trained}");
-
-    // On the way, where y_t and the prior both count: mean total variation between network and oracle.
-    let schedule = trainer.trained.schedule.clone();
-    let oracle = Oracle::new(&PRIOR, &schedule);
-    for t in [300, 600, 800] {
-        let rows = Rows {
-            tokens: ids.iter().map(|i| draw(&PRIOR, uniform(t, *i)) as u32).collect(),
-            t: vec![t; ROWS],
-            drop: vec![0; ROWS],
-            examples: ids.clone(),
-            targets: None,
-            known: None,
-        };
-        let noise = NoiseOf::Drawn(&Noise::new(&Device::Cpu, 11, 1, t).unwrap());
-        let noisy = corrupt(&Device::Cpu, &rows, 1, 3, &schedule, 1.0, &noise).unwrap();
-        // Logits without and with the null condition, by the sampler's way and by training's.
-        let sampler = |trainer: &mut Trainer, guided: bool| {
-            let of = |x: &tweedie::train::Trained, _: &Config| {
-                let network = Conditioned::new(&x.model, Some(&images), 1, guided)?;
-                let tape = Tape::inference();
-                let (w, zero) = (network.weight()?.clone(), Tensor::zeros(&Device::Cpu, &[32], DType::F32)?);
-                let u = noisy_input(&tape, &noisy, &tape.constant(w), &tape.constant(zero), DType::F32)?;
-                Ok(Denoise::logits(&network, u.value(), (t as usize).into(), guided)?.to_vec()?)
-            };
-            trainer.averaged(of).unwrap()
-        };
-        let training = |trainer: &mut Trainer, drop: u32| {
-            let of = |x: &tweedie::train::Trained, _: &Config| {
-                let (tape, m) = (Tape::inference(), &x.model);
-                let p = Pass::inference(&tape, &m.params, DType::F32);
-                let cond = m.project_condition(&p, &m.condition(&p, &images)?)?;
-                let drop = Tensor::from_u32(&Device::Cpu, &[ROWS], vec![drop; ROWS])?;
-                let f = m.denoise(&p, &noisy, &vec![t; ROWS], &cond, Some(&drop))?;
-                Ok(m.logits(&p, &f)?.value().to_vec()?)
-            };
-            trainer.averaged(of).unwrap()
-        };
-        let want = oracle.of(&noisy.vectors(DType::F32).unwrap().to_vec().unwrap(), t as usize);
-        let got = sampler(&mut trainer, false);
-        let variation = |(a, b): (&[f32], &[f32])| {
-            softmax(a).into_iter().zip(softmax(b)).map(|(a, b)| (a - b).abs()).sum::<f64>() / 2.0
-        };
-        let mean = got.chunks_exact(3).zip(want.chunks_exact(3)).map(variation).sum::<f64>() / ROWS as f64;
-        assert!(mean < 0.08, "t {t}: network and oracle differ by {mean}");
-        let pairs = sampler(&mut trainer, true);
-        let (with, without) = (training(&mut trainer, 0), training(&mut trainer, 1));
-        for (i, pair) in pairs.chunks_exact(6).enumerate() {
-            for k in 0..3 {
-                let [a, b, c] = [got[3 * i + k], with[3 * i + k], without[3 * i + k]];
-                let close = |x: f32, y: f32| (x - y).abs() < 1e-4 * (1.0 + y.abs());
-                assert!(close(a, b) && close(pair[k], b) && close(pair[3 + k], c), "{a} {b} {c} {pair:?}");
-            }
-        }
-        assert!(with.iter().zip(&without).any(|(a, b)| (a - b).abs() > 1e-3), "the null condition changes nothing");
     }
 }
