@@ -14,6 +14,7 @@ pub mod interrupt;
 pub mod loss;
 pub mod metrics;
 pub mod model;
+pub mod process;
 pub mod rank;
 pub mod run;
 pub mod run_dir;
@@ -24,6 +25,7 @@ pub mod tensorboard;
 pub mod tensors;
 pub mod texts;
 pub mod tokenize;
+pub mod trained;
 pub mod train;
 
 pub use error::{Error, Result};

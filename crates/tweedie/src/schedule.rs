@@ -7,9 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// The first time, of next to no noise: where known tokens are shown.
-pub const FIRST: usize = 1;
-
 /// The shape of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -50,9 +47,18 @@ impl fmt::Display for ScheduleKind {
 }
 
 /// ᾱ for every step of a T-step process.
+///
+/// ```
+/// use tweedie::{Schedule, ScheduleKind};
+///
+/// let cosine = Schedule::new(ScheduleKind::Cosine, 1000, 10)?;
+/// let own = Schedule::from_alpha_bar(|u| (1.0 - u).powi(3), 1000)?;
+/// assert!(own.alpha_bar(500) < cosine.alpha_bar(500));
+/// assert_eq!(own.spaced(4), [1000, 750, 500, 250, 0]);
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
-    kind: ScheduleKind,
     alpha_bar: Vec<f64>,
 }
 
@@ -69,40 +75,54 @@ impl Schedule {
             return Err(Error::Input(format!("the vocab-aware schedule needs at least 2 classes, there are {vocab}")));
         }
         let t = steps as f64;
-        let mut alpha_bar = vec![1.0];
-        let mut extend = |beta: f64| {
-            let last = alpha_bar[alpha_bar.len() - 1];
-            alpha_bar.push(last * (1.0 - beta.clamp(0.0, MAX_BETA)));
-        };
-        let from_curve = |f: &dyn Fn(f64) -> f64, extend: &mut dyn FnMut(f64)| {
-            (0..steps).for_each(|i| extend(1.0 - f((i + 1) as f64 / t) / f(i as f64 / t)));
-        };
         match kind {
             ScheduleKind::Linear => {
-                for i in 0..steps {
-                    let u = if steps == 1 { 0.0 } else { i as f64 / (t - 1.0) };
-                    extend((1e-4 + u * (0.02 - 1e-4)) * (1000.0 / t));
-                }
+                let at = |i: usize| if steps == 1 { 0.0 } else { i as f64 / (t - 1.0) };
+                let beta = |i: usize| (1e-4 + at(i) * (0.02 - 1e-4)) * (1000.0 / t);
+                Ok(Schedule::from_betas((0..steps).map(beta)))
             }
             ScheduleKind::Cosine => {
                 let f = |u: f64| ((u + 0.008) / 1.008 * std::f64::consts::FRAC_PI_2).cos().powi(2);
-                from_curve(&f, &mut extend);
+                Schedule::from_alpha_bar(f, steps)
             }
             ScheduleKind::Sigmoid => {
                 let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
                 let f = |u: f64| (sigmoid(3.0 - 6.0 * u) - sigmoid(-3.0)) / (sigmoid(3.0) - sigmoid(-3.0));
-                from_curve(&f, &mut extend);
+                Schedule::from_alpha_bar(f, steps)
             }
             ScheduleKind::VocabAware => {
-                alpha_bar.extend(alpha_bar_at_survival((1..=steps).map(|i| 1.0 - i as f64 / t), vocab));
+                let rest = alpha_bar_at_survival((1..=steps).map(|i| 1.0 - i as f64 / t), vocab);
+                Ok(Schedule { alpha_bar: std::iter::once(1.0).chain(rest).collect() })
             }
         }
-        Ok(Schedule { kind, alpha_bar })
     }
 
-    /// The shape.
-    pub fn kind(&self) -> ScheduleKind {
-        self.kind
+    /// Any curve ᾱ(u) that falls all the way from u = 0 (clean) to u = 1 (noise), at T = `steps` steps. It is scaled to begin at
+    /// 1, and no single step destroys more than 99.9 % of the signal, so it may end at 0.
+    pub fn from_alpha_bar(curve: impl Fn(f64) -> f64, steps: usize) -> Result<Schedule> {
+        if steps == 0 {
+            return Err(Error::Input("a schedule needs at least one step".into()));
+        }
+        let at = |i: usize| curve(i as f64 / steps as f64);
+        let mut betas = Vec::with_capacity(steps);
+        for i in 0..steps {
+            let (now, next) = (at(i), at(i + 1));
+            if !(now.is_finite() && next >= 0.0 && next < now) {
+                let wrong = format!("ᾱ must fall at every step to 0 at the least, but goes from {now} to {next}");
+                return Err(Error::Input(format!("{wrong} at step {} of {steps}", i + 1)));
+            }
+            betas.push(1.0 - next / now);
+        }
+        Ok(Schedule::from_betas(betas.into_iter()))
+    }
+
+    fn from_betas(betas: impl Iterator<Item = f64>) -> Schedule {
+        let mut alpha_bar = vec![1.0];
+        for beta in betas {
+            let last = alpha_bar[alpha_bar.len() - 1];
+            alpha_bar.push(last * (1.0 - beta.clamp(0.0, MAX_BETA)));
+        }
+        Schedule { alpha_bar }
     }
 
     /// T.
@@ -268,6 +288,19 @@ mod tests {
             assert!((share(&|p| p > 0.99) - clean).abs() < 0.01, "{vocab}");
             assert!((share(&|p| p < 0.1) - noise).abs() < 0.01, "{vocab}");
         }
+    }
+
+    #[test]
+    fn any_falling_curve_is_a_schedule_and_no_other() {
+        let cosine = |u: f64| ((u + 0.008) / 1.008 * std::f64::consts::FRAC_PI_2).cos().powi(2);
+        assert_eq!(Schedule::from_alpha_bar(cosine, 1000).unwrap(), make(ScheduleKind::Cosine, 10));
+        let line = Schedule::from_alpha_bar(|u| 1.0 - u, 100).unwrap();
+        assert!((line.alpha_bar(30) - 0.7).abs() < 1e-12 && line.alpha_bar(100) > 0.0);
+        let said = |f: fn(f64) -> f64| Schedule::from_alpha_bar(f, 10).unwrap_err().to_string();
+        assert!(said(|u| u).contains("step 1 of 10"), "{}", said(|u| u));
+        assert!(said(|u| 0.5 - u).contains("step 6 of 10"), "{}", said(|u| 0.5 - u));
+        assert!(said(|_| f64::NAN).contains("NaN"));
+        assert!(Schedule::from_alpha_bar(|u| 1.0 - u, 0).is_err());
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub use data::{Corrupt, DataConfig};
 pub use loss::{LossConfig, LossKind, MaskWeight, MixedTarget};
 pub use model::{Method, ModelConfig, PRESETS};
 pub use process::ProcessConfig;
-pub use sample::{GuidanceShape, NoiseKind, PosteriorMean, Rank, SampleConfig, Sampler, Start, Unmasking};
+pub use sample::{GuidanceShape, NoiseKind, PosteriorMean, Rank, SampleConfig, SamplerKind, Start, Unmasking};
 pub use train::{Optimizer, Precision, TrainConfig};
 
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::schedule::ScheduleKind;
+use crate::error::Result;
+use crate::process::Process;
+use crate::schedule::{Schedule, ScheduleKind};
 
 /// The diffusion process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,5 +21,12 @@ pub struct ProcessConfig {
 impl Default for ProcessConfig {
     fn default() -> ProcessConfig {
         ProcessConfig { schedule: ScheduleKind::Cosine, steps: 1000, lambda: 1.0 }
+    }
+}
+
+impl ProcessConfig {
+    /// The process of these settings for so many classes.
+    pub fn build(&self, vocab: usize) -> Result<Process> {
+        Process::new(Schedule::new(self.schedule, self.steps, vocab)?).with_lambda(self.lambda)
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// How a noisy vector becomes the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sampler {
+pub enum SamplerKind {
     /// One-hot of the most likely class, noised again: the paper's.
     Argmax,
     /// One-hot of a class drawn from the prediction.
@@ -89,7 +89,7 @@ pub struct SampleConfig {
     /// Number of steps S.
     pub steps: usize,
     /// From one vector to the next.
-    pub sampler: Sampler,
+    pub sampler: SamplerKind,
     /// Guidance weight w; 1 costs one pass per step, anything else two.
     pub guidance: f32,
     /// Constant or linear guidance.
@@ -120,7 +120,7 @@ pub struct SampleConfig {
 impl SampleConfig {
     /// Whether a TDD model that was trained to settles its tokens one after another.
     pub fn settles(&self) -> bool {
-        self.unmask == Unmasking::Confident && matches!(self.sampler, Sampler::Argmax | Sampler::Multinomial)
+        self.unmask == Unmasking::Confident && matches!(self.sampler, SamplerKind::Argmax | SamplerKind::Multinomial)
     }
 
     /// Steps that are taken for texts of so many tokens, by a TDD model that was trained to settle them or not. Each settles a token
@@ -134,7 +134,7 @@ impl Default for SampleConfig {
     fn default() -> SampleConfig {
         SampleConfig {
             steps: 20,
-            sampler: Sampler::Argmax,
+            sampler: SamplerKind::Argmax,
             guidance: 1.0,
             guidance_shape: GuidanceShape::Constant,
             schedule: String::new(),

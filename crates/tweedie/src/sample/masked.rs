@@ -6,11 +6,12 @@ use tweedie_engine::{DType, Device, Tensor};
 
 use super::addresses::Addresses;
 use super::limits::Limits;
-use super::walk::scalars;
-use super::{guidance_at, predict};
-use crate::config::{SampleConfig, Sampler, Unmasking};
+use super::denoise::predict;
+use super::guidance_at;
+use super::state::scalars;
+use crate::config::{SampleConfig, SamplerKind, Unmasking};
 use crate::error::{Error, Result};
-use crate::schedule::Schedule;
+use crate::process::Process;
 
 /// A network that fills in masked tokens, as the sampler sees it.
 pub trait Fill {
@@ -20,8 +21,8 @@ pub trait Fill {
     /// Size of the vocabulary V; a masked token is V.
     fn vocab(&self) -> usize;
 
-    /// Told of all times before the first step, as in [`super::Denoise::expect`].
-    fn expect(&self, _times: &[usize]) -> Result<()> {
+    /// Told of all times before the first step, as in [`super::Denoise::prepare`].
+    fn prepare(&self, _times: &[usize]) -> Result<()> {
         Ok(())
     }
 
@@ -47,7 +48,7 @@ pub(super) struct Filled<'a> {
 /// chance (t−s)/t.
 pub(super) fn fill(
     network: &dyn Fill,
-    schedule: &Schedule,
+    process: &Process,
     config: &SampleConfig,
     addresses: &Addresses,
     start: &Tensor,
@@ -63,9 +64,9 @@ pub(super) fn fill(
     }
     let device = network.device();
     let mut state = Masked { tokens: start.clone(), log_prob: Tensor::zeros(&device, &[b, n], DType::F32)? };
-    let drawn = matches!(config.sampler, Sampler::Multinomial | Sampler::Ancestral);
-    let times = schedule.spaced(config.steps);
-    network.expect(&times[..times.len().saturating_sub(1)])?;
+    let drawn = matches!(config.sampler, SamplerKind::Multinomial | SamplerKind::Ancestral);
+    let times = process.schedule().spaced(config.steps);
+    network.prepare(&times[..times.len().saturating_sub(1)])?;
     for (i, pair) in times.windows(2).enumerate() {
         let (t, s) = (pair[0], pair[1]);
         let w = guidance_at(config, i, times.len() - 1);

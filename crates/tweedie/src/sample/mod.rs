@@ -1,44 +1,52 @@
 //! Sampling: from pure noise to tokens in S steps, on the device.
 //!
-//! A denoiser sees y_t only through W·y_t, and every sampler's update is linear in y_t. So what is carried from step to step
-//! is u = W·y_t, \[B, N, d\], whatever the vocabulary:
+//! The loop is in `reverse.rs`: a [`Denoise`]r predicts, a [`Sampler`] turns the prediction about y_t into y_s, until s = 0. A
+//! denoiser sees y_t only through W·y_t, and every update is linear in y_t ([`Update`](crate::Update)). So what is carried from step to
+//! step ([`State`]) is u = W·y_t, \[B, N, d\], whatever the vocabulary:
 //!
-//! | sampler | u_s = a·W·ŷ_0 + b·u_t + c·n | ŷ_0 |
+//! | `sample.sampler` | u_s = clean·W·ŷ_0 + keep·u_t + noise·n | ŷ_0 |
 //! |---|---|---|
-//! | argmax, multinomial | √ᾱ_s·λ, 0, √(1−ᾱ_s) | one-hot, of the most likely class or of one drawn |
+//! | argmax, multinomial | [`Process::renoise`] | one-hot, of the most likely class or of one drawn |
 //! | softmax | the same | the prediction |
-//! | ddim | λ·(√ᾱ_s − √ᾱ_t·σ_s/σ_t), σ_s/σ_t, 0 with σ = √(1−ᾱ) | the prediction |
-//! | ancestral | [`posterior`] | the prediction, or one-hot (`sample.posterior_mean`) |
+//! | ddim | [`Process::ddim`] | the prediction |
+//! | ancestral | [`Process::reverse`] | the prediction, or one-hot (`sample.posterior_mean`) |
 //!
 //! Tokens that are known, where a model was trained to have such ([`At::known`]), are always at s = 1: those that are given,
-//! and with `sample.unmask = "confident"` those that are settled (`settle.rs`).
+//! and with `sample.unmask = "confident"` those that are settled (`confident.rs`).
 //!
 //! n = W·ε is drawn in one of two ways ([`Projection`]). Noise is addressed by (seed, stream, example, step), so that what
-//! an example gets does not depend on its batch. [`run`] gives logits (classification), [`Generator`] gives tokens.
+//! an example gets does not depend on its batch. [`sample_logits`] and [`sample_tokens`] work with any denoiser;
+//! [`ClassSampler`] and [`TokenSampler`] with a trained network and captured graphs. Texts are made by
+//! [`Generator`](crate::generate::Generator).
 
 mod addresses;
-mod classify;
-mod generate;
+mod classes;
+mod confident;
+mod denoise;
 mod graphs;
 mod limits;
 mod masked;
 mod network;
 mod noise;
-mod settle;
-mod walk;
+mod reverse;
+mod sampler;
+mod state;
+mod tokens;
 
-pub use classify::{Classifier, Prediction, classify, run};
-pub use generate::{Generated, Generator, Request, Traced};
+pub use classes::{ClassSampler, sample_logits};
+pub use denoise::{At, Denoise};
 pub use graphs::GraphUse;
 pub use limits::Ending;
 pub use masked::Fill;
 pub use network::Conditioned;
 pub use noise::{Projection, cholesky, gram};
-
-use tweedie_engine::Tensor;
+pub use sampler::{Sampler, sampler_of};
+pub use state::{Clean, Mix, Prediction, State};
+pub use tokens::{Generated, Request, TokenSampler, Traced, sample_tokens, sample_tokens_by};
 
 use crate::config::{GuidanceShape, SampleConfig};
 use crate::error::Result;
+use crate::process::{Process, Times};
 use crate::schedule::Schedule;
 
 /// Streams of the sampling noise, of drawn tokens, and of which masked tokens are revealed.
@@ -46,58 +54,19 @@ const STREAM: u32 = 0x5a3e;
 const DRAWS: u32 = 0xd4a3;
 const REVEALS: u32 = 0x4e71;
 
-/// When the tokens of a step are.
-#[derive(Clone, Copy)]
-pub struct At<'a> {
-    /// The time.
-    pub t: usize,
-    /// Which tokens are known and so at time 1 instead, u32 \[B, N\]: 1, and 0 for the others. Only for a denoiser that
-    /// [`Denoise::knows`].
-    pub known: Option<&'a Tensor>,
-}
-
-impl From<usize> for At<'_> {
-    fn from(t: usize) -> Self {
-        At { t, known: None }
-    }
-}
-
-/// A denoiser as the sampler sees it: noisy vectors at a time to logits. The Bayes oracle is one, a network another.
-pub trait Denoise {
-    /// The layer W that noisy vectors go through, f32 \[d, V\]. Where it is the identity, u is y_t.
-    fn weight(&self) -> Result<&Tensor>;
-
-    /// Told of all times before the first step: what depends on them alone can be computed at once.
-    fn expect(&self, _times: &[usize]) -> Result<()> {
-        Ok(())
-    }
-
-    /// Whether tokens may be shown to it as known.
-    fn knows(&self) -> bool {
-        false
-    }
-
-    /// Logits \[B, N, V\] already guided with weight `w`, where that is cheaper; `None`: guide the pairs of
-    /// [`Denoise::logits`].
-    fn guided(&self, _u: &Tensor, _at: At, _w: f32) -> Result<Option<Tensor>> {
-        Ok(None)
-    }
-
-    /// Logits \[B, N, V\] for `u` = W·y_t, f32 \[B, N, d\], at `at`. `guided`: \[2·B, N, V\], each example with its condition
-    /// followed by itself without. Rows may be longer than V; nobody looks at what lies beyond.
-    fn logits(&self, u: &Tensor, at: At, guided: bool) -> Result<Tensor>;
-}
-
-/// What one sampler step starts from: (t, s) with s the next, cleaner time.
-type Step = (usize, usize);
-
-/// The steps of a sampler: pairs (t, s) of trained times from T down to 0.
-pub fn steps(schedule: &Schedule, config: &SampleConfig, vocab: usize) -> Result<Vec<Step>> {
-    let times = match config.schedule.as_str() {
-        "" => schedule.spaced(config.steps),
-        name => schedule.spaced_along(&Schedule::new(name.parse()?, schedule.steps(), vocab)?, config.steps),
-    };
-    Ok(times.windows(2).map(|w| (w[0], w[1])).collect())
+/// The steps that settings name, from T down to 0, for examples of so many `tokens` of `vocab` classes and a denoiser that `knows` tokens
+/// or not.
+fn planned_steps(
+    process: &Process,
+    config: &SampleConfig,
+    knows: bool,
+    (tokens, vocab): (usize, usize),
+) -> Result<Vec<Times>> {
+    let count = config.steps_taken(knows, tokens);
+    Ok(match config.schedule.as_str() {
+        "" => process.spaced(count),
+        name => process.spaced_along(&Schedule::new(name.parse()?, process.steps(), vocab)?, count),
+    })
 }
 
 /// Guidance weight at step `i` of `count`.
@@ -106,32 +75,6 @@ pub fn guidance_at(config: &SampleConfig, i: usize, count: usize) -> f32 {
         GuidanceShape::Constant => config.guidance,
         GuidanceShape::Linear => 1.0 + (config.guidance - 1.0) * (i + 1) as f32 / count as f32,
     }
-}
-
-/// Logits under the guidance weight `w`, by `guided` where that can, else by `logits` as pairs; with the weight that is still to
-/// be applied to those.
-fn predict(
-    w: f32,
-    guided: impl FnOnce() -> Result<Option<Tensor>>,
-    logits: impl FnOnce(bool) -> Result<Tensor>,
-) -> Result<(Tensor, Option<f32>)> {
-    if w == 1.0 {
-        return Ok((logits(false)?, None));
-    }
-    match guided()? {
-        Some(logits) => Ok((logits, None)),
-        None => Ok((logits(true)?, Some(w))),
-    }
-}
-
-/// Coefficients of the reverse step: y_s = a·ŷ_0 + b·y_t + c·z.
-pub fn posterior(schedule: &Schedule, t: usize, s: usize) -> (f64, f64, f64) {
-    let (at, r#as) = (schedule.alpha_bar(t), schedule.alpha_bar(s));
-    let ratio = at / r#as;
-    let a = r#as.sqrt() * (1.0 - ratio) / (1.0 - at);
-    let b = ratio.sqrt() * (1.0 - r#as) / (1.0 - at);
-    let c = ((1.0 - ratio) * (1.0 - r#as) / (1.0 - at)).sqrt();
-    (a, b, c)
 }
 
 /// softmax over a row, in f64.

@@ -7,12 +7,12 @@ use tweedie_engine::ops::{linear, tokens};
 use tweedie_engine::{DType, Device, Tape, Tensor, Var};
 
 use super::masked::Fill;
-use super::walk::scalars;
+use super::state::scalars;
 use super::{At, Denoise, Projection};
 use crate::config::NoiseKind;
 use crate::error::{Error, Result};
 use crate::model::{Context, Input, Model, Pass};
-use crate::schedule::FIRST;
+use crate::process::Process;
 
 /// Name of the layer that noisy vectors go through.
 const TOKEN_IN: &str = "denoiser.token_in.weight";
@@ -49,6 +49,12 @@ pub struct Conditioned<'a> {
     times: RefCell<Vec<(usize, Var)>>,
 }
 
+/// The condition of a batch, held for a graph that reads it.
+pub(super) struct Kept {
+    _contexts: (Context, Context, OnceCell<Context>),
+    _times: RefCell<Vec<(usize, Var)>>,
+}
+
 impl<'a> Conditioned<'a> {
     /// Encode the images (none for an unconditional model), each for `candidates` rows. Only a `guided` one knows the null
     /// condition.
@@ -64,8 +70,13 @@ impl<'a> Conditioned<'a> {
         Ok(Conditioned { model, weight, context, candidates, plain, pairs: OnceCell::new(), times: RefCell::default() })
     }
 
+    /// What a captured graph may read, without the network.
+    pub(super) fn keep(self) -> Kept {
+        Kept { _contexts: (self.context, self.plain, self.pairs), _times: self.times }
+    }
+
     /// Compute now what the first step of `rows` rows would otherwise find missing.
-    pub(super) fn prepare(&self, rows: usize, guided: bool) -> Result<()> {
+    pub(super) fn prepare_pairs(&self, rows: usize, guided: bool) -> Result<()> {
         if guided {
             self.pairs(&Tape::inference(), rows)?;
         }
@@ -108,7 +119,7 @@ impl<'a> Conditioned<'a> {
 
     /// Times \[B, N, d\] of tokens: of those that are `known` (u32 \[B, N\]) the first, of the others `t`.
     fn token_times(&self, tape: &Tape, t: usize, known: &Tensor) -> Result<Var> {
-        let two = [self.time(t)?, self.time(FIRST)?];
+        let two = [self.time(t)?, self.time(Process::FIRST)?];
         let d = two[0].value().width();
         let two = [two[0].value().reshape(&[1, 1, d])?, two[1].value().reshape(&[1, 1, d])?];
         let [open, first] = two.map(|x| tape.constant(x));
@@ -152,11 +163,22 @@ impl<'a> Conditioned<'a> {
 }
 
 impl Denoise for Conditioned<'_> {
-    fn weight(&self) -> Result<&Tensor> {
-        self.weight.as_ref().ok_or_else(|| Error::Input("this model does not read noisy vectors".into()))
+    fn vocab(&self) -> usize {
+        self.model.sizes().vocab
     }
 
-    fn expect(&self, times: &[usize]) -> Result<()> {
+    fn device(&self) -> Device {
+        self.model.device()
+    }
+
+    fn weight(&self) -> Result<Option<&Tensor>> {
+        match &self.weight {
+            Some(weight) => Ok(Some(weight)),
+            None => Err(Error::Input("this model does not read noisy vectors".into())),
+        }
+    }
+
+    fn prepare(&self, times: &[usize]) -> Result<()> {
         self.know(times)
     }
 
@@ -173,15 +195,16 @@ impl Denoise for Conditioned<'_> {
         self.forward_guided(&tape, &Input::Projected(&twice), rows, at, w).map(Some)
     }
 
-    fn logits(&self, u: &Tensor, at: At, guided: bool) -> Result<Tensor> {
+    fn logits(&self, u: &Tensor, at: At) -> Result<Tensor> {
         let tape = Tape::inference();
-        let rows = u.shape()[0];
-        let mut u: Var = tape.constant(u.clone());
-        if guided {
-            // Both passes as one batch on the same noise.
-            u = tokens::repeat(&tape, &u, 2)?;
-        }
-        self.forward(&tape, &Input::Projected(&u), rows, at, guided)
+        self.forward(&tape, &Input::Projected(&tape.constant(u.clone())), u.shape()[0], at, false)
+    }
+
+    fn logits_of_pairs(&self, u: &Tensor, at: At) -> Result<Tensor> {
+        let tape = Tape::inference();
+        // Both passes as one batch on the same noise.
+        let twice = tokens::repeat(&tape, &tape.constant(u.clone()), 2)?;
+        self.forward(&tape, &Input::Projected(&twice), u.shape()[0], at, true)
     }
 }
 
@@ -194,7 +217,7 @@ impl Fill for Conditioned<'_> {
         self.model.sizes().vocab
     }
 
-    fn expect(&self, times: &[usize]) -> Result<()> {
+    fn prepare(&self, times: &[usize]) -> Result<()> {
         self.know(times)
     }
 

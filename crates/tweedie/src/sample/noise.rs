@@ -7,6 +7,7 @@ use tweedie_engine::ops::linear::{linear, rough};
 use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens, noisy_input};
 use tweedie_engine::{DType, Device, Noise, Tape, Tensor};
 
+use super::denoise::Denoise;
 use crate::config::NoiseKind;
 use crate::error::{Error, Result};
 
@@ -27,6 +28,16 @@ pub struct Projection {
 }
 
 impl Projection {
+    /// For the layer of `denoiser`; for one without, the identity.
+    pub fn of(denoiser: &dyn Denoise, kind: NoiseKind) -> Result<Projection> {
+        if let Some(weight) = denoiser.weight()? {
+            return Projection::new(weight, kind);
+        }
+        let v = denoiser.vocab();
+        let identity = (0..v * v).map(|i| if i % (v + 1) == 0 { 1.0 } else { 0.0 }).collect();
+        Projection::new(&Tensor::from_f32(&denoiser.device(), &[v, v], identity)?, kind)
+    }
+
     /// For the layer `weight`, f32 \[d, V\].
     pub fn new(weight: &Tensor, kind: NoiseKind) -> Result<Projection> {
         let &[d, v] = weight.shape() else {

@@ -88,6 +88,7 @@ impl Choose<'_> {
 }
 
 /// What is known of the tokens.
+#[derive(Clone)]
 pub struct Numbers {
     /// Log-probability of the token, f32 \[B·N\]; for a given token too.
     pub log_prob: Tensor,
@@ -96,6 +97,7 @@ pub struct Numbers {
 }
 
 /// One token per row, and what else was asked for.
+#[derive(Clone)]
 pub struct Chosen {
     /// u32 \[B·N\].
     pub tokens: Tensor,

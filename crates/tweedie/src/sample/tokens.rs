@@ -4,17 +4,19 @@ use tweedie_engine::Tensor;
 use tweedie_engine::cuda::{Cuda, Graph};
 use tweedie_engine::ops::choose::{Chosen, MAX_TOP};
 
+use super::Projection;
 use super::addresses::Addresses;
+use super::denoise::Denoise;
 use super::graphs::{Captured, GraphUse, Graphs};
 use super::limits::{Ending, Limits};
 use super::masked::{Filled, fill};
 use super::network::{Conditioned, projection};
-use super::walk::{Seen, Task, walk};
-use super::{Denoise, Projection};
+use super::reverse::Reverse;
+use super::sampler::{Sampler, sampler_of};
 use crate::config::SampleConfig;
 use crate::error::{Error, Result};
-use crate::model::Model;
-use crate::schedule::Schedule;
+use crate::process::Process;
+use crate::trained::{Shared, Trained};
 
 /// Candidates of one example are this far apart in the addresses of noise: the first is the one that is drawn alone.
 const CANDIDATE_SHIFT: u32 = 24;
@@ -87,12 +89,83 @@ pub struct Generated {
     pub steps: Vec<Traced>,
 }
 
-/// A model ready to generate: what depends on its weights alone is computed once.
-pub struct Generator<'a> {
-    model: &'a Model,
-    schedule: &'a Schedule,
-    lambda: f64,
-    config: &'a SampleConfig,
+/// Sample `tokens` tokens for each of `examples` with anything that denoises; `trace`: tell of every step, with this many of the most
+/// likely tokens.
+pub fn sample_tokens(
+    denoiser: &dyn Denoise,
+    process: &Process,
+    config: &SampleConfig,
+    (examples, tokens): (&[u32], usize),
+    trace: Option<usize>,
+) -> Result<Generated> {
+    sample_tokens_by(&*sampler_of(config, denoiser.knows()), denoiser, process, config, (examples, tokens), trace)
+}
+
+/// As [`sample_tokens`], by a sampler of your own.
+pub fn sample_tokens_by(
+    sampler: &dyn Sampler,
+    denoiser: &dyn Denoise,
+    process: &Process,
+    config: &SampleConfig,
+    (examples, tokens): (&[u32], usize),
+    trace: Option<usize>,
+) -> Result<Generated> {
+    check_trace(trace, denoiser.vocab())?;
+    let projection = Projection::of(denoiser, config.noise)?;
+    let addresses = Addresses::new(&projection.device(), examples, config.seed)?;
+    let limits = Limits::default();
+    let reverse = Reverse {
+        denoiser,
+        projection: &projection,
+        process,
+        sampler,
+        config,
+        addresses: &addresses,
+        tokens,
+        limits: &limits,
+        trace,
+        choose_last: true,
+    };
+    let mut steps = Vec::new();
+    let (tokens, log_probs) = tokens_of(&reverse, &mut |t, tokens, chosen| {
+        if trace.is_some() {
+            steps.push(Traced::new(t, tokens, chosen)?);
+        }
+        Ok(())
+    })?;
+    Ok(Generated { tokens: tokens.to_vec_u32()?, log_probs: log_probs.to_vec()?, steps })
+}
+
+fn check_trace(trace: Option<usize>, vocab: usize) -> Result<()> {
+    let most = MAX_TOP.min(vocab);
+    match trace.unwrap_or(0) > most {
+        true => Err(Error::Input(format!("a trace tells of at most {most} tokens"))),
+        false => Ok(()),
+    }
+}
+
+/// What sees the tokens of every step, with its time.
+type Each<'a> = &'a mut dyn FnMut(usize, &Tensor, &Chosen) -> Result<()>;
+
+/// Tokens and log-probabilities that a reverse process comes to, on the device.
+fn tokens_of(reverse: &Reverse, each: Each) -> Result<(Tensor, Tensor)> {
+    let mut last = None;
+    reverse.run(|p, taken| {
+        let Some(clean) = taken else { return Ok(()) };
+        each(p.t, clean.ids(), &clean.0)?;
+        // Handles to what lies on the device; only the last is read.
+        last = clean.0.numbers.as_ref().map(|n| (clean.0.tokens.clone(), n.log_prob.clone()));
+        Ok(())
+    })?;
+    last.ok_or_else(|| Error::Input("a sampler needs at least one step".into()))
+}
+
+/// A network that generates sequences of tokens: what depends on its weights alone is computed once, and on a GPU repeated
+/// batches of one size are replayed as a captured graph.
+pub struct TokenSampler<'a> {
+    trained: Shared<'a, Trained>,
+    config: SampleConfig,
+    sampler: Box<dyn Sampler>,
     /// Of TDD.
     projection: Option<Projection>,
     graphs: Graphs<Key, Recorded>,
@@ -131,51 +204,34 @@ impl Captured for Recorded {
     }
 }
 
-impl<'a> Generator<'a> {
-    /// `schedule` and `lambda` are those of training.
-    pub fn new(
-        model: &'a Model,
-        schedule: &'a Schedule,
-        lambda: f64,
-        config: &'a SampleConfig,
-    ) -> Result<Generator<'a>> {
-        let projection = projection(model, config.noise)?;
-        Ok(Generator { model, schedule, lambda, config, projection, graphs: Graphs::new() })
+impl<'a> TokenSampler<'a> {
+    /// With the sampler that the settings name.
+    pub fn new(trained: impl Into<Shared<'a, Trained>>, config: &SampleConfig) -> Result<TokenSampler<'a>> {
+        let trained = trained.into();
+        let projection = projection(&trained.model, config.noise)?;
+        let sampler = sampler_of(config, trained.model.knows());
+        Ok(TokenSampler { trained, config: config.clone(), sampler, projection, graphs: Graphs::new() })
+    }
+
+    /// Sample by `sampler` instead. The masked twin has none: it reveals tokens by its own settings.
+    #[must_use]
+    pub fn with_sampler(mut self, sampler: impl Sampler + 'static) -> TokenSampler<'a> {
+        if !sampler.is_capturable() {
+            self.graphs.allow(false);
+        }
+        TokenSampler { sampler: Box::new(sampler), ..self }
     }
 
     /// Generate. Nothing waits for the device before the end, unless a trace is asked for.
     pub fn generate(&self, r: &Request) -> Result<Generated> {
-        let (model, config) = (self.model, self.config);
-        let sizes = model.sizes();
-        let (b, n, k) = (r.examples.len(), sizes.tokens, r.candidates);
-        if k == 0 || k > MAX_CANDIDATES {
-            return Err(Error::Input(format!("{k} candidates; there can be 1 to {MAX_CANDIDATES}")));
-        }
-        if r.images.is_some_and(|i| i.shape().first() != Some(&b)) {
-            return Err(Error::Input(format!("{b} ids do not go with images {:?}", r.images.map(Tensor::shape))));
-        }
-        let top = r.trace.unwrap_or(0);
-        if top > MAX_TOP.min(sizes.vocab) {
-            return Err(Error::Input(format!("a trace tells of at most {} tokens", MAX_TOP.min(sizes.vocab))));
-        }
-        let candidate = |e: &u32| (0..k as u32).map(|c| e.wrapping_add(c << CANDIDATE_SHIFT)).collect::<Vec<_>>();
-        let ids: Vec<u32> = r.examples.iter().flat_map(candidate).collect();
-        let given = r.given.map(|g| g.chunks(n).flat_map(|row| row.repeat(k)).collect::<Vec<_>>());
-        let device = model.device();
-        let limits = Limits::new(&device, (b * k, n, sizes.vocab), given.as_deref(), r.ending.as_ref())?;
-        let start = match model.is_tdd() {
-            true => None,
-            false => Some(limits.start(&device, (b * k, n), sizes.vocab as u32)?),
-        };
-        let key =
-            Key { images: r.images.map(|i| i.shape().to_vec()), examples: b, candidates: k, limits: limits.kinds() };
-        let inputs = Inputs { images: r.images.cloned(), candidates: k, limits, start };
+        let (ids, inputs) = self.inputs(r)?;
+        let device = self.trained.model.device();
         let read = |tokens: &Tensor, log_probs: &Tensor, steps| -> Result<Generated> {
             Ok(Generated { tokens: tokens.to_vec_u32()?, log_probs: log_probs.to_vec()?, steps })
         };
         let direct = || {
             let mut steps = Vec::new();
-            let addresses = Addresses::new(&device, &ids, config.seed)?;
+            let addresses = Addresses::new(&device, &ids, self.config.seed)?;
             let (tokens, log_probs) = self.sample(&inputs, &addresses, r.trace, &mut |t, tokens, chosen| {
                 if r.trace.is_some() {
                     steps.push(Traced::new(t, tokens, chosen)?);
@@ -187,48 +243,75 @@ impl<'a> Generator<'a> {
         if r.trace.is_some() {
             return direct(); // a trace is read back step by step
         }
+        let images = r.images.map(|i| i.shape().to_vec());
+        let key = Key { images, examples: ids.len(), candidates: r.candidates, limits: inputs.limits.kinds() };
         let record = |c: &Cuda| self.record(c, &ids, &inputs);
         self.graphs.run(&device, key, direct, record, |recorded: &Recorded| {
             recorded.inputs.overwrite(&inputs)?;
-            recorded.addresses.overwrite(&ids, config.seed)?;
+            recorded.addresses.overwrite(&ids, self.config.seed)?;
             recorded.graph.launch()?;
             read(&recorded.tokens, &recorded.log_probs, Vec::new())
         })
     }
 
-    /// Tokens and their log-probabilities, on the device; `each` sees the tokens of every step, with its time.
+    /// What is wanted, checked and on the device: the ids of all rows, and what the run reads.
+    fn inputs(&self, r: &Request) -> Result<(Vec<u32>, Inputs)> {
+        let model = &self.trained.model;
+        let sizes = model.sizes();
+        let (b, n, k) = (r.examples.len(), sizes.tokens, r.candidates);
+        if k == 0 || k > MAX_CANDIDATES {
+            return Err(Error::Input(format!("{k} candidates; there can be 1 to {MAX_CANDIDATES}")));
+        }
+        if r.images.is_some_and(|i| i.shape().first() != Some(&b)) {
+            return Err(Error::Input(format!("{b} ids do not go with images {:?}", r.images.map(Tensor::shape))));
+        }
+        check_trace(r.trace, sizes.vocab)?;
+        let candidate = |e: &u32| (0..k as u32).map(|c| e.wrapping_add(c << CANDIDATE_SHIFT)).collect::<Vec<_>>();
+        let ids: Vec<u32> = r.examples.iter().flat_map(candidate).collect();
+        let given = r.given.map(|g| g.chunks(n).flat_map(|row| row.repeat(k)).collect::<Vec<_>>());
+        let device = model.device();
+        let limits = Limits::new(&device, (b * k, n, sizes.vocab), given.as_deref(), r.ending.as_ref())?;
+        let start = match model.is_tdd() {
+            true => None,
+            false => Some(limits.start(&device, (b * k, n), sizes.vocab as u32)?),
+        };
+        Ok((ids, Inputs { images: r.images.cloned(), candidates: k, limits, start }))
+    }
+
+    /// Tokens and their log-probabilities, on the device.
     fn sample(
         &self,
         inputs: &Inputs,
         addresses: &Addresses,
         trace: Option<usize>,
-        each: &mut dyn FnMut(usize, &Tensor, &Chosen) -> Result<()>,
+        each: Each,
     ) -> Result<(Tensor, Tensor)> {
-        let (model, config, limits) = (self.model, self.config, &inputs.limits);
+        let (Trained { model, process, .. }, config, limits) = (&*self.trained, &self.config, &inputs.limits);
         // An unconditional model shows nothing to any row, so that its context serves any number of them.
         let network = Conditioned::new(model, inputs.images.as_ref(), inputs.candidates, config.guidance != 1.0)?;
         let (Some(projection), None) = (&self.projection, &inputs.start) else {
             let Some(start) = &inputs.start else { return Err(Error::Input("there is nothing to start from".into())) };
             let each = |f: &Filled| each(f.t, &f.state.tokens, f.chosen);
-            let state = fill(&network, self.schedule, config, addresses, start, limits, trace.unwrap_or(0), each)?;
+            let state = fill(&network, process, config, addresses, start, limits, trace.unwrap_or(0), each)?;
             return Ok((state.tokens, state.log_prob));
         };
-        let tokens = model.sizes().tokens;
-        let task = Task { addresses, tokens, lambda: self.lambda, limits, trace, choose_last: true };
-        let mut last = None;
-        let denoiser: &dyn Denoise = &network;
-        walk(denoiser, projection, self.schedule, config, &task, |s: &Seen| {
-            let Some(c) = s.chosen else { return Ok(()) };
-            each(s.t, &c.tokens, c)?;
-            // Handles to what lies on the device; only the last is read.
-            last = c.numbers.as_ref().map(|n| (c.tokens.clone(), n.log_prob.clone()));
-            Ok(())
-        })?;
-        last.ok_or_else(|| Error::Input("a sampler needs at least one step".into()))
+        let reverse = Reverse {
+            denoiser: &network,
+            projection,
+            process,
+            sampler: &*self.sampler,
+            config,
+            addresses,
+            tokens: model.sizes().tokens,
+            limits,
+            trace,
+            choose_last: true,
+        };
+        tokens_of(&reverse, each)
     }
 
     fn record(&self, c: &Cuda, ids: &[u32], like: &Inputs) -> Result<Recorded> {
-        let device = self.model.device();
+        let device = self.trained.model.device();
         let place = |t: &Tensor| Tensor::zeros(&device, t.shape(), t.dtype());
         let inputs = Inputs {
             images: like.images.as_ref().map(place).transpose()?,
@@ -244,8 +327,8 @@ impl<'a> Generator<'a> {
 
     /// Whether repeated batches of one size may run as a captured graph on a GPU. The results are the same.
     #[must_use]
-    pub fn with_graphs(mut self, wanted: bool) -> Generator<'a> {
-        self.graphs.allow(wanted);
+    pub fn with_graphs(mut self, wanted: bool) -> TokenSampler<'a> {
+        self.graphs.allow(wanted && self.sampler.is_capturable());
         self
     }
 

@@ -1,0 +1,84 @@
+//! The reverse process: from pure noise to tokens. Predict, let the sampler choose and add less noise, and again. Nothing waits for
+//! the device: a step queues its work and goes on.
+
+use super::addresses::Addresses;
+use super::denoise::{At, Denoise, predict};
+use super::limits::Limits;
+use super::sampler::Sampler;
+use super::state::{Asked, Batch, Clean, Prediction, State};
+use super::{Projection, guidance_at, planned_steps};
+use crate::config::SampleConfig;
+use crate::error::{Error, Result};
+use crate::process::Process;
+
+/// What is to be sampled, by what.
+pub(super) struct Reverse<'a> {
+    pub denoiser: &'a dyn Denoise,
+    pub projection: &'a Projection,
+    pub process: &'a Process,
+    pub sampler: &'a dyn Sampler,
+    pub config: &'a SampleConfig,
+    pub addresses: &'a Addresses,
+    /// Tokens per example.
+    pub tokens: usize,
+    pub limits: &'a Limits,
+    /// Tell of every step, with this many of the most likely tokens; otherwise numbers come with the last step alone.
+    pub trace: Option<usize>,
+    /// Choose tokens at the last step too.
+    pub choose_last: bool,
+}
+
+impl Reverse<'_> {
+    /// Sample; `each` sees every step, with the tokens it came to (but for the last step where none are wanted), and may stop with an
+    /// error.
+    pub fn run(&self, mut each: impl FnMut(&Prediction, Option<&Clean>) -> Result<()>) -> Result<()> {
+        let Reverse { denoiser, projection, process, sampler, config, addresses, limits, .. } = *self;
+        let (examples, vocab, knows) = (addresses.examples.len(), projection.weight().width(), denoiser.knows());
+        if examples == 0 || self.tokens == 0 {
+            return Err(Error::Input("there is nothing to sample".into()));
+        }
+        let batch = Batch { projection, process, addresses, tokens: self.tokens, limits };
+        let mut state = State::start(&batch, config.start, knows)?;
+        let steps = sampler.steps(planned_steps(process, config, knows, (self.tokens, vocab))?);
+        denoiser.prepare(&self.times_shown(&steps.iter().map(|at| at.t).collect::<Vec<_>>()))?;
+        for (i, &at) in steps.iter().enumerate() {
+            let last = at.s == 0;
+            state.begin(i, steps.len(), last);
+            let w = guidance_at(config, i, steps.len());
+            let (u, when) = (state.noisy().clone(), state.known().cloned());
+            let when = At { t: at.t, known: when.as_ref() };
+            let logits = |pairs| if pairs { denoiser.logits_of_pairs(&u, when) } else { denoiser.logits(&u, when) };
+            let (logits, guidance) = predict(w, || denoiser.guided(&u, when, w), logits)?;
+            let (words, fixed) = (addresses.words.later(i as u32), state.fixed().cloned());
+            let asked = Asked {
+                tokens: self.tokens,
+                words: Some((&words, &addresses.examples)),
+                banned: limits.banned(),
+                fixed: fixed.as_ref(),
+                numbers: last || sampler.reads_log_probs() || self.trace.is_some(),
+                top: self.trace.unwrap_or(0),
+                last,
+            };
+            let prediction = Prediction { t: at.t, logits: &logits, guidance, examples, vocab, asked };
+            if last && !self.choose_last {
+                return each(&prediction, None);
+            }
+            sampler.step(&mut state, &prediction, at)?;
+            let taken = match state.taken.take() {
+                Some(taken) => taken,
+                None => prediction.argmax()?, // a sampler that left the vectors as they are
+            };
+            each(&prediction, Some(&taken))?;
+        }
+        Ok(())
+    }
+
+    /// All times that the network will be told: those of the steps, and the first where tokens are known.
+    fn times_shown(&self, times: &[usize]) -> Vec<usize> {
+        let known = self.denoiser.knows() && (self.limits.known.is_some() || self.config.settles());
+        times.iter().copied().chain(known.then_some(Process::FIRST)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

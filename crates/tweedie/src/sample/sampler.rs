@@ -1,0 +1,123 @@
+//! Samplers: what a step does with a prediction.
+
+use super::confident::Confident;
+use super::state::{Prediction, State};
+use crate::config::{PosteriorMean, SampleConfig, SamplerKind};
+use crate::error::Result;
+use crate::process::Times;
+
+/// From a prediction about y_t to y_s. The built-in samplers are of a few lines each and go through the same calls as one of your
+/// own:
+///
+/// ```
+/// use tweedie::process::Times;
+/// use tweedie::sample::{Mix, Prediction, Sampler, State};
+/// use tweedie::{Result, Update};
+///
+/// /// Argmax and re-noise, but only where the network is sure: other tokens start again from pure noise.
+/// struct Patient {
+///     from: f32,
+/// }
+///
+/// impl Sampler for Patient {
+///     fn step(&self, state: &mut State, prediction: &Prediction, at: Times) -> Result<()> {
+///         let clean = prediction.argmax()?;
+///         let (sure, noise) = (state.process().renoise(at.s), Update { clean: 0.0, keep: 0.0, noise: 1.0 });
+///         let of = |log_p: &f32| if log_p.exp() >= self.from { sure } else { noise };
+///         let each = clean.log_probs()?.iter().map(of).collect();
+///         state.update(&clean, Mix::Each(each))
+///     }
+/// }
+/// ```
+///
+/// Given tokens, lengths and marks that may not be written are kept by [`Prediction`], whatever the sampler does.
+pub trait Sampler {
+    /// Take the step `at`, by [`State::renoise`] or [`State::update`]. It is called for the last step too (`at.s` = 0), where what it
+    /// hands to those is the result.
+    fn step(&self, state: &mut State, prediction: &Prediction, at: Times) -> Result<()>;
+
+    /// The steps that it takes instead of the `planned` ones.
+    fn steps(&self, planned: Vec<Times>) -> Vec<Times> {
+        planned
+    }
+
+    /// Whether it looks at log-probabilities ([`super::Clean::log_probs`]). Where it says that it does not, steps are a little faster.
+    fn reads_log_probs(&self) -> bool {
+        true
+    }
+
+    /// Whether a run of it may be captured as a CUDA graph and replayed for other examples: only where it reads nothing back from
+    /// the device and keeps nothing to itself.
+    fn is_capturable(&self) -> bool {
+        false
+    }
+}
+
+/// What stands for the clean vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Estimate {
+    Argmax,
+    Drawn,
+    Mean,
+}
+
+/// The samplers of one linear update: an estimate of the clean vector, and y_s by a rule of the process.
+#[derive(Clone, Copy, Debug)]
+struct Linear {
+    estimate: Estimate,
+    rule: Rule,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Rule {
+    Renoise,
+    Ddim,
+    Reverse,
+}
+
+impl Sampler for Linear {
+    fn step(&self, state: &mut State, prediction: &Prediction, at: Times) -> Result<()> {
+        let clean = match self.estimate {
+            Estimate::Argmax => prediction.argmax()?,
+            Estimate::Drawn => prediction.draw()?,
+            Estimate::Mean => prediction.mean()?,
+        };
+        let process = state.process();
+        let update = match self.rule {
+            Rule::Renoise => process.renoise(at.s),
+            Rule::Ddim => process.ddim(at),
+            Rule::Reverse => process.reverse(at),
+        };
+        state.update(&clean, update.into())
+    }
+
+    fn reads_log_probs(&self) -> bool {
+        false
+    }
+
+    fn is_capturable(&self) -> bool {
+        true
+    }
+}
+
+/// The sampler that settings name, for a denoiser that `knows` tokens or not.
+pub fn sampler_of(config: &SampleConfig, knows: bool) -> Box<dyn Sampler> {
+    if knows && config.settles() {
+        return Box::new(Confident { drawn: config.sampler == SamplerKind::Multinomial, guesses: config.guesses });
+    }
+    let (estimate, rule) = match config.sampler {
+        SamplerKind::Argmax => (Estimate::Argmax, Rule::Renoise),
+        SamplerKind::Multinomial => (Estimate::Drawn, Rule::Renoise),
+        SamplerKind::Softmax => (Estimate::Mean, Rule::Renoise),
+        SamplerKind::Ddim => (Estimate::Mean, Rule::Ddim),
+        SamplerKind::Ancestral => {
+            let estimate = match config.posterior_mean {
+                PosteriorMean::Soft => Estimate::Mean,
+                PosteriorMean::Argmax => Estimate::Argmax,
+                PosteriorMean::Drawn => Estimate::Drawn,
+            };
+            (estimate, Rule::Reverse)
+        }
+    };
+    Box::new(Linear { estimate, rule })
+}

@@ -1,0 +1,329 @@
+//! What a sampler holds in its hands: the noisy vectors of a batch, and what the network says of them.
+
+use tweedie_engine::ops::blend::{First, blend};
+use tweedie_engine::ops::choose::{Banned, Choose, Chosen, How, Numbers, choose};
+use tweedie_engine::ops::linear::linear;
+use tweedie_engine::ops::tokens::embed;
+use tweedie_engine::{DType, Device, Noise, Tape, Tensor};
+
+use super::Projection;
+use super::addresses::Addresses;
+use super::confident::Settled;
+use super::limits::Limits;
+use crate::config::Start;
+use crate::error::{Error, Result};
+use crate::process::{Process, Update};
+
+/// A small upload.
+pub(super) fn scalars<const N: usize>(device: &Device, x: [f64; N]) -> Result<Tensor> {
+    Ok(Tensor::from_f32(device, &[N], x.iter().map(|x| *x as f32).collect())?)
+}
+
+/// What a network says at one step, for all examples. Nothing waits for the device until a number is asked for.
+pub struct Prediction<'a> {
+    /// Time of the noisy vectors.
+    pub t: usize,
+    pub(super) logits: &'a Tensor,
+    /// A weight that is still to be applied to `logits`, which are pairs then.
+    pub(super) guidance: Option<f32>,
+    pub(super) examples: usize,
+    pub(super) vocab: usize,
+    pub(super) asked: Asked<'a>,
+}
+
+/// How tokens are chosen from a prediction.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub tokens: usize,
+    /// Draws of this step, and the examples that address them.
+    pub words: Option<(&'a Noise, &'a Tensor)>,
+    pub banned: Option<Banned<'a>>,
+    /// Tokens that stay.
+    pub fixed: Option<&'a Tensor>,
+    /// Log-probabilities and entropies are wanted.
+    pub numbers: bool,
+    /// Most likely tokens to name.
+    pub top: usize,
+    pub last: bool,
+}
+
+impl Asked<'_> {
+    /// Only logits are of interest.
+    pub fn nothing() -> Asked<'static> {
+        Asked { tokens: 1, words: None, banned: None, fixed: None, numbers: false, top: 0, last: true }
+    }
+}
+
+impl Prediction<'_> {
+    /// Guided logits, \[B·N·V\]. This waits for the device, so ask for them only where they are needed.
+    pub fn logits(&self) -> Result<Vec<f32>> {
+        let mut l = self.logits.to_vec()?;
+        let (long, vocab) = (self.logits.width(), self.vocab);
+        if long > vocab {
+            l = l.chunks_exact(long).flat_map(|row| &row[..vocab]).copied().collect();
+        }
+        let Some(w) = self.guidance else { return Ok(l) };
+        let width = l.len() / (2 * self.examples).max(1);
+        let guide = |pair: &[f32]| -> Vec<f32> {
+            let (c, u) = pair.split_at(width);
+            u.iter().zip(c).map(|(u, c)| w.mul_add(c - u, *u)).collect()
+        };
+        Ok(l.chunks_exact((2 * width).max(1)).flat_map(guide).collect())
+    }
+
+    /// The most likely token of each place.
+    pub fn argmax(&self) -> Result<Clean> {
+        self.choose(false, false)
+    }
+
+    /// A token drawn from the distribution of each place, by noise that belongs to example and step.
+    pub fn draw(&self) -> Result<Clean> {
+        self.choose(true, false)
+    }
+
+    /// The distributions themselves (at the last step their most likely tokens).
+    pub fn mean(&self) -> Result<Clean> {
+        self.choose(false, true)
+    }
+
+    fn choose(&self, drawn: bool, mean: bool) -> Result<Clean> {
+        let Asked { tokens, words, banned, fixed, numbers, top, last } = self.asked;
+        let how = match (drawn, words) {
+            (true, Some((noise, examples))) => How::Drawn { noise, examples },
+            (true, None) => return Err(Error::Input("this prediction is not one to draw tokens from".into())),
+            (false, _) => How::Argmax,
+        };
+        let weight = self.guidance.map(|w| scalars(&self.logits.device(), [w as f64])).transpose()?;
+        let choice = Choose {
+            tokens,
+            classes: Some(self.vocab),
+            guidance: weight.as_ref(),
+            how,
+            banned,
+            given: fixed,
+            numbers,
+            probabilities: mean && !last,
+            top,
+        };
+        Ok(Clean(choose(self.logits, &choice)?))
+    }
+}
+
+/// An estimate of the clean vectors: a token for each place, or the mean of its distribution.
+#[derive(Clone)]
+pub struct Clean(pub(super) Chosen);
+
+impl Clean {
+    /// The same with tokens of your own, \[B·N\].
+    pub fn with_tokens(&self, tokens: &[u32]) -> Result<Clean> {
+        if tokens.len() != self.0.tokens.len() {
+            return Err(Error::Input(format!("{} tokens for {} places", tokens.len(), self.0.tokens.len())));
+        }
+        let ids = Tensor::from_u32(&self.0.tokens.device(), &[tokens.len()], tokens.to_vec())?;
+        Ok(Clean(Chosen { tokens: ids, probabilities: None, ..self.0.clone() }))
+    }
+
+    /// The tokens, \[B·N\]. This and the others below wait for the device.
+    pub fn tokens(&self) -> Result<Vec<u32>> {
+        Ok(self.0.tokens.to_vec_u32()?)
+    }
+
+    /// Log-probability of each.
+    pub fn log_probs(&self) -> Result<Vec<f32>> {
+        Ok(self.numbers()?.log_prob.to_vec()?)
+    }
+
+    /// Entropy of the distribution of each place, in nats.
+    pub fn entropies(&self) -> Result<Vec<f32>> {
+        Ok(self.numbers()?.entropy.to_vec()?)
+    }
+
+    pub(super) fn ids(&self) -> &Tensor {
+        &self.0.tokens
+    }
+
+    pub(super) fn numbers(&self) -> Result<&Numbers> {
+        Ok(self.0.numbers()?)
+    }
+}
+
+/// How y_s is made: the same for all tokens, or for each of the B·N its own.
+pub enum Mix {
+    /// For all.
+    All(Update),
+    /// For each.
+    Each(Vec<Update>),
+}
+
+impl From<Update> for Mix {
+    fn from(update: Update) -> Mix {
+        Mix::All(update)
+    }
+}
+
+/// What does not change from step to step.
+pub(super) struct Batch<'a> {
+    pub projection: &'a Projection,
+    pub process: &'a Process,
+    pub addresses: &'a Addresses,
+    /// Tokens per example.
+    pub tokens: usize,
+    pub limits: &'a Limits,
+}
+
+/// The noisy vectors of a batch between two steps. They are held as u = W·y_t, \[B, N, d\], for the layer W that the denoiser
+/// reads them through, so that a step costs the same for any vocabulary.
+pub struct State<'a> {
+    batch: &'a Batch<'a>,
+    u: Tensor,
+    /// Which tokens are known, u32 \[B, N\].
+    known: Option<Tensor>,
+    settled: Option<Settled>,
+    /// Step `at.0` of `at.1`.
+    pub(super) at: (usize, usize),
+    last: bool,
+    /// What the present step came to.
+    pub(super) taken: Option<Clean>,
+}
+
+impl<'a> State<'a> {
+    /// Pure noise, or zeros, but for tokens that are given to a denoiser that `knows`.
+    pub(super) fn start(batch: &'a Batch<'a>, start: Start, knows: bool) -> Result<State<'a>> {
+        let Batch { projection, process, addresses, tokens: n, limits } = *batch;
+        let (device, weight) = (projection.device(), projection.weight());
+        let (b, d) = (addresses.examples.len(), weight.shape()[0]);
+        let draw = || projection.draw(&addresses.noise, &addresses.examples, n);
+        let mut u = match start {
+            Start::Noise => draw()?,
+            Start::Zeros => Tensor::zeros(&device, &[b, n, d], DType::F32)?,
+        };
+        let given = limits.known.as_ref().filter(|_| knows);
+        if let Some((flags, tokens)) = given {
+            let open = Update { clean: 0.0, keep: 0.0, noise: if start == Start::Noise { 1.0 } else { 0.0 } };
+            let by = by_row(open, process.renoise(Process::FIRST), flags)?;
+            let noise = if start == Start::Noise { u } else { draw()? };
+            u = blend(&by, First::Columns { matrix: weight, ids: tokens }, None, Some(&noise))?.reshape(&[b, n, d])?;
+        }
+        let known = given.map(|g| g.0.clone());
+        Ok(State { batch, u, known, settled: None, at: (0, 0), last: false, taken: None })
+    }
+
+    /// Begin step `i` of `count`.
+    pub(super) fn begin(&mut self, i: usize, count: usize, last: bool) {
+        (self.at, self.last, self.taken) = ((i, count), last, None);
+    }
+
+    /// W·y_t, f32 \[B, N, d\]; y_t itself where the denoiser has no such layer.
+    pub fn noisy(&self) -> &Tensor {
+        &self.u
+    }
+
+    /// The process.
+    pub fn process(&self) -> &'a Process {
+        self.batch.process
+    }
+
+    /// Which tokens are known, u32 \[B, N\].
+    pub(super) fn known(&self) -> Option<&Tensor> {
+        self.known.as_ref()
+    }
+
+    /// Tokens that stay, u32 of B·N.
+    pub(super) fn fixed(&self) -> Option<&Tensor> {
+        self.settled.as_ref().map(Settled::tokens).or(self.batch.limits.given.as_ref())
+    }
+
+    /// Settle the surest of `clean`: from now on they stay, and are shown as known. At the last step the log-probabilities become those
+    /// of the predictions that settled each token.
+    pub(super) fn settle(&mut self, mut clean: Clean) -> Result<Clean> {
+        let Batch { projection, addresses, tokens, limits, .. } = *self.batch;
+        let mut settled = match self.settled.take() {
+            Some(settled) => settled,
+            None => Settled::new(&projection.device(), (addresses.examples.len(), tokens), limits)?,
+        };
+        let (i, count) = self.at;
+        settled.settle(&clean, count - i)?;
+        self.known = Some(settled.flags().clone());
+        if let Some(numbers) = clean.0.numbers.as_mut().filter(|_| self.last) {
+            numbers.log_prob = settled.log_prob()?;
+        }
+        self.settled = Some(settled);
+        Ok(clean)
+    }
+
+    /// y_s = λ·√ᾱ_s·`clean` + √(1−ᾱ_s)·ε: forget y_t.
+    pub fn renoise(&mut self, clean: &Clean, s: usize) -> Result<()> {
+        self.update(clean, self.batch.process.renoise(s).into())
+    }
+
+    /// y_s by `mix`; known tokens go to the first time in any case. At the last step nothing is mixed: `clean` is the result.
+    pub fn update(&mut self, clean: &Clean, mix: Mix) -> Result<()> {
+        self.taken = Some(clean.clone());
+        if self.last {
+            return Ok(());
+        }
+        let Batch { projection, process, addresses, tokens: n, .. } = *self.batch;
+        let (device, weight) = (projection.device(), projection.weight());
+        let (b, d) = (addresses.examples.len(), weight.shape()[0]);
+        let (keeps, draws) = match &mix {
+            Mix::All(u) => (u.keep != 0.0, u.noise != 0.0),
+            Mix::Each(all) => (all.iter().any(|u| u.keep != 0.0), true),
+        };
+        let fresh = match draws || self.known.is_some() {
+            true => Some(projection.draw(&addresses.noise.later(self.at.0 as u32 + 1), &addresses.examples, n)?),
+            false => None,
+        };
+        let before = keeps.then_some(&self.u);
+        let by = match (&mix, &self.known) {
+            (Mix::All(u), Some(known)) => by_row(*u, process.renoise(Process::FIRST), known)?,
+            (Mix::All(u), None) => scalars(&device, factors(*u))?,
+            (Mix::Each(all), known) => by_token(all, known.as_ref(), b * n, process, &device)?,
+        };
+        let soft = match &clean.0.probabilities {
+            Some(p) => Some(project(p, weight)?),
+            None => None,
+        };
+        let first = match &soft {
+            Some(x) => First::Values(x),
+            None => First::Columns { matrix: weight, ids: clean.ids() },
+        };
+        // One of both is there: where nothing of u_t is kept, noise is added.
+        self.u = blend(&by, first, before, fresh.as_ref())?.reshape(&[b, n, d])?;
+        Ok(())
+    }
+}
+
+fn factors(u: Update) -> [f64; 3] {
+    [u.clean, u.keep, u.noise]
+}
+
+/// Factors \[B·N, 3\] of tokens that are open or `known` (u32 \[B, N\]).
+fn by_row(open: Update, of_known: Update, known: &Tensor) -> Result<Tensor> {
+    let table = factors(open).into_iter().chain(factors(of_known)).map(|x| x as f32).collect();
+    let (tape, table) = (Tape::inference(), Tensor::from_f32(&known.device(), &[2, 3], table)?);
+    let by = embed(&tape, &tape.constant(table), known, DType::F32)?;
+    Ok(by.value().reshape(&[known.len(), 3])?)
+}
+
+/// Factors \[B·N, 3\] of tokens that each have their own, but for known ones.
+fn by_token(
+    each: &[Update],
+    known: Option<&Tensor>,
+    count: usize,
+    process: &Process,
+    device: &Device,
+) -> Result<Tensor> {
+    if each.len() != count {
+        return Err(Error::Input(format!("{} updates for {count} tokens", each.len())));
+    }
+    let known = known.map(Tensor::to_vec_u32).transpose()?;
+    let is_known = |i: usize| known.as_ref().is_some_and(|k| k[i] != 0);
+    let of = |i: usize| factors(if is_known(i) { process.renoise(Process::FIRST) } else { each[i] });
+    Ok(Tensor::from_f32(device, &[count, 3], (0..count).flat_map(of).map(|x| x as f32).collect())?)
+}
+
+/// W·p of probabilities \[rows, V\] in their type.
+fn project(p: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    let tape = Tape::inference();
+    Ok(linear(&tape, &tape.constant(p.clone()), &tape.constant(weight.clone()), None, None, None)?.value().clone())
+}
