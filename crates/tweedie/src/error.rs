@@ -1,5 +1,9 @@
 //! Errors of the library: what was wrong, in the user's words, and whether it was the user's input or ours.
 
+mod data;
+
+pub use data::DataError;
+
 /// Every fallible call returns this.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -19,7 +23,7 @@ pub enum Error {
     },
     /// From reading data.
     #[error(transparent)]
-    Data(#[from] crate::data::DataError),
+    Data(#[from] DataError),
     /// The run cannot go on: gradients are no longer finite.
     #[error(
         "{skipped} steps in a row had no finite gradient, up to step {step}; the last checkpoint is intact. Lower train.lr, \

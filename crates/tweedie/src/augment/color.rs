@@ -1,8 +1,7 @@
 //! PIL's point operations and enhancers: AutoContrast, Equalize, Invert, Posterize, Solarize, Color, Contrast,
 //! Brightness, Sharpness. All in place, all equal to PIL to the bit.
 
-use crate::data::Image;
-use crate::data::luma;
+use crate::image::{Image, luma};
 
 type Lut = [u8; 256];
 

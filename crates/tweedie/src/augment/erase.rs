@@ -1,7 +1,7 @@
 //! Random erasing in timm's pixel mode: after normalisation, a rectangle becomes standard normal noise.
 
-use super::draw::Draw;
 use super::geometry::Rect;
+use crate::random::Draw;
 use serde::{Deserialize, Serialize};
 
 /// Settings of random erasing.
@@ -55,7 +55,7 @@ impl Erase {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::augment::Stream;
+    use crate::random::Stream;
 
     #[test]
     fn rectangles_keep_their_bounds_and_rate() {

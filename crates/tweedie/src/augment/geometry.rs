@@ -1,8 +1,8 @@
 //! Crops, resizing, flips and affine maps, as PIL and torchvision define them.
 
-use super::draw::Draw;
-use super::simd;
-use crate::data::Image;
+use crate::image::Image;
+use crate::random::Draw;
+use crate::simd::simd;
 use fast_image_resize as fir;
 use fir::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fir::pixels::U8x3;

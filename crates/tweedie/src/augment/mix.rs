@@ -1,8 +1,8 @@
 //! Mixup and cutmix on whole batches, as timm's `Mixup(mode="batch")`: image i is mixed with image B−1−i, all with the
 //! same λ.
 
-use super::draw::{Draw, Stream};
 use super::geometry::Rect;
+use crate::random::{Draw, Stream};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 

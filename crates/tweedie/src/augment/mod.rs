@@ -2,34 +2,20 @@
 //! PIL define them. Every random choice is a pure function of (seed, epoch, example).
 
 pub mod color;
-mod draw;
 mod erase;
 pub mod geometry;
 mod mix;
 mod rand_augment;
 
-pub use draw::{Draw, Stream};
 pub use erase::Erase;
 pub use geometry::{Interpolation, Padding, Rect};
 pub use mix::{Mix, MixConfig};
 pub use rand_augment::{Op, RandAugment};
 
-use crate::data::{DataError, Image};
+use crate::error::DataError;
+use crate::image::Image;
+pub use crate::random::{Address, Draw, Stream};
 use serde::{Deserialize, Serialize};
-
-/// Run `f` compiled for the widest vectors of this machine. Its result does not depend on them.
-#[inline(always)]
-pub(crate) fn simd<R>(f: impl FnOnce() -> R) -> R {
-    struct Run<F>(F);
-    impl<R, F: FnOnce() -> R> pulp::NullaryFnOnce for Run<F> {
-        type Output = R;
-        #[inline(always)]
-        fn call(self) -> R {
-            (self.0)()
-        }
-    }
-    pulp::Arch::new().dispatch(Run(f))
-}
 
 /// Mean of ImageNet's red, green and blue values in [0, 1].
 pub const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];
@@ -178,17 +164,6 @@ impl AugmentConfig {
         }
         Ok(())
     }
-}
-
-/// The address of an example's random choices.
-#[derive(Clone, Copy, Debug)]
-pub struct Address {
-    /// The run's seed.
-    pub seed: u64,
-    /// Pass over the data.
-    pub epoch: u32,
-    /// Number of the example in its source.
-    pub example: u32,
 }
 
 /// A ready path from image to tensor of a fixed size.

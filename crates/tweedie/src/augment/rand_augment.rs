@@ -2,9 +2,9 @@
 //! magnitude.
 
 use super::color;
-use super::draw::Draw;
 use super::geometry::{Interpolation, affine, rotate};
-use crate::data::Image;
+use crate::image::Image;
+use crate::random::Draw;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 

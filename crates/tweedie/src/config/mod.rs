@@ -3,19 +3,19 @@
 mod check;
 mod data;
 mod loss;
-mod model;
 mod process;
 mod sample;
 mod train;
 
 pub use data::{Corrupt, DataConfig};
 pub use loss::{LossConfig, LossKind, MaskWeight, MixedTarget};
-pub use model::{Method, ModelConfig, PRESETS};
 pub use process::ProcessConfig;
 pub use sample::{GuidanceShape, NoiseKind, PosteriorMean, Rank, SampleConfig, SamplerKind, Start, Unmasking};
 pub use train::{Optimizer, Precision, TrainConfig};
 
 use serde::{Deserialize, Serialize};
+
+pub use crate::model::{Method, ModelConfig, PRESETS};
 
 use crate::augment::AugmentConfig;
 use crate::data::Task;

@@ -2,7 +2,8 @@
 
 use super::sequence::OnBad;
 use super::{Locality, Result, Sequences, Source};
-use crate::augment::{Address, Transform};
+use crate::augment::Transform;
+use crate::random::Address;
 
 pub(crate) trait Examples: Send + Sync {
     fn len(&self) -> usize;

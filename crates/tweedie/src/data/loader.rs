@@ -4,7 +4,8 @@
 use super::examples::{Captioned, Classes, Examples};
 use super::order::order;
 use super::{DataError, Result, Sequences, Source};
-use crate::augment::{Address, Draw, Mix, Stream, Transform};
+use crate::augment::{Mix, Transform};
+use crate::random::{Address, Draw, Stream};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};

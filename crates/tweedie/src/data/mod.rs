@@ -6,11 +6,9 @@ mod cifar;
 mod classes;
 mod detect;
 mod embedded;
-mod error;
 mod examples;
 mod folder;
 mod idx;
-mod image;
 pub mod loader;
 mod memory;
 mod order;
@@ -22,9 +20,6 @@ mod tar;
 
 pub use cache::CacheMode;
 pub use detect::Format;
-pub use error::{DataError, Result};
-pub(crate) use image::luma;
-pub use image::{Image, Needed};
 pub use loader::{Batch, Loader, LoaderConfig, OnCorrupt, Position, Skipped};
 pub use memory::MemorySource;
 pub use order::epoch_order;
@@ -34,8 +29,14 @@ pub use sequence::{
 };
 pub use split::Subset;
 
+pub use crate::error::DataError;
+pub use crate::image::{Image, Needed};
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Every fallible call of this module returns this.
+pub type Result<T> = std::result::Result<T, DataError>;
 
 /// One labelled image.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The order in which an epoch visits its examples: a pure function of (seed, epoch, source).
 
 use super::{ImageSource, Locality};
-use crate::augment::{Draw, Stream};
+use crate::random::{Draw, Stream};
 
 /// A permutation of the examples of `source`. Sources with [`ImageSource::locality`] are shuffled block by block, then
 /// inside windows of blocks.

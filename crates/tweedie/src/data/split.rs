@@ -1,7 +1,7 @@
 //! Which examples belong to which split.
 
 use super::{DataError, Image, ImageSource, Item, Locality, Needed, OpenOptions, Result, TextSource};
-use crate::augment::{Draw, Stream};
+use crate::random::{Draw, Stream};
 use std::path::Path;
 use std::sync::Arc;
 

@@ -6,8 +6,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::ptb::tokenize_all;
-use crate::augment::{Draw, Stream};
 use crate::error::{Error, Result};
+use crate::random::{Draw, Stream};
 
 /// Longest n-gram of BLEU and CIDEr-D.
 pub(super) const N: usize = 4;

@@ -3,8 +3,8 @@
 use rayon::prelude::*;
 use tweedie_engine::{Device, Group, ParamId, Params, ParamsBuilder, rng};
 
-use crate::augment::simd;
 use crate::error::Result;
+use crate::simd::simd;
 
 /// Initial values.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 //! and MDD of sequences) or a linear head (MDD of one token). Names and layouts of weights are PyTorch's.
 
 mod build;
+mod config;
 mod context;
 mod denoiser;
 mod layers;
@@ -9,6 +10,7 @@ mod pretrained;
 mod steered;
 mod vit;
 
+pub use config::{Conditioning, Method, ModelConfig, PRESETS, Pool, Sizes};
 pub use context::{Context, Input};
 pub use denoiser::{ConditionAttention, DenoiserConfig, DenoiserKind, Positions};
 pub use layers::{Drop, Pass};
@@ -17,12 +19,10 @@ pub use vit::{Gelu, VitConfig};
 
 use std::cell::RefCell;
 
-use serde::{Deserialize, Serialize};
 use tweedie_engine::ops::noisy_input::NoisyTokens;
 use tweedie_engine::ops::{elementwise, tokens};
 use tweedie_engine::{DType, Device, Params, Tensor, Var};
 
-use crate::config::{Method, ModelConfig};
 use crate::error::{Error, Result};
 use build::Plan;
 use context::Seen;
@@ -30,44 +30,11 @@ use denoiser::{Around, Denoiser, time_table};
 use layers::{Ids, Linear};
 use vit::Vit;
 
-/// What of the encoder's output is the condition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Pool {
-    /// The class token.
-    #[default]
-    Cls,
-    /// The mean of the patch tokens.
-    Mean,
-    /// Every token (captions).
-    All,
-}
-
-/// What a model is told besides the noisy tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Conditioning {
-    /// An image, through the encoder.
-    #[default]
-    Image,
-    /// Nothing: there is no encoder, the denoiser sees the noisy tokens alone.
-    None,
-}
-
 #[derive(Clone, Debug)]
 enum Head {
     Denoiser(Box<Denoiser>),
     /// MDD of one token, which is always masked.
     Linear(Linear),
-}
-
-/// Sizes that the data decide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
-    /// Classes, or words of the vocabulary.
-    pub vocab: usize,
-    /// Tokens per example: 1 for classification.
-    pub tokens: usize,
 }
 
 /// A network without weights: its parameters are planned, nothing is allocated.
@@ -318,7 +285,6 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::PRESETS;
 
     #[test]
     fn the_papers_model_has_the_papers_size() {

@@ -3,7 +3,7 @@
 use super::super::{DataError, Image, Locality, Result};
 use super::packed::{OnBad, Packed};
 use super::{Layout, Overlong, Texts};
-use crate::augment::{Address, Draw, Stream};
+use crate::random::{Address, Draw, Stream};
 use crate::tokenize::Tokenizer;
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@
 use super::super::{DataError, Locality, Result};
 use super::encode::prefix;
 use super::{SequenceConfig, Texts};
-use crate::augment::{Address, Draw, Stream};
+use crate::random::{Address, Draw, Stream};
 use crate::tokenize::Tokenizer;
 use rayon::prelude::*;
 

@@ -3,7 +3,7 @@
 use super::config::{Preprocess, Resize};
 use crate::augment::Rect;
 use crate::augment::geometry::{resized_crop, short_side_size};
-use crate::data::Image;
+use crate::image::Image;
 
 /// The image as \[3, side, side\], or what its size came to be instead.
 pub fn prepare(image: Image, p: &Preprocess, side: usize) -> Result<Vec<f32>, String> {

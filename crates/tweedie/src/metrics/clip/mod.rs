@@ -14,9 +14,9 @@ use serde::Serialize;
 use tweedie_engine::ops::{elementwise, linear, patchify, tokens};
 use tweedie_engine::{DType, Device, Tape, Tensor};
 
-use crate::augment::{Draw, Stream};
-use crate::data::Image;
 use crate::error::{Error, Result};
+use crate::image::Image;
+use crate::random::{Draw, Stream};
 use crate::tensors;
 use config::{Config, read_json};
 use tokenizer::Tokenizer;

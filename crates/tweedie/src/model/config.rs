@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{ConditionAttention, DenoiserConfig, Gelu, VitConfig};
 use crate::error::{Error, Result};
-use crate::model::{ConditionAttention, Conditioning, DenoiserConfig, Gelu, Pool, VitConfig};
 
 /// Which of the two models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +13,39 @@ pub enum Method {
     Tdd,
     /// Its masked twin: the same encoder; for one token a linear head.
     Mdd,
+}
+
+/// What of the encoder's output is the condition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pool {
+    /// The class token.
+    #[default]
+    Cls,
+    /// The mean of the patch tokens.
+    Mean,
+    /// Every token (captions).
+    All,
+}
+
+/// What a model is told besides the noisy tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Conditioning {
+    /// An image, through the encoder.
+    #[default]
+    Image,
+    /// Nothing: there is no encoder, the denoiser sees the noisy tokens alone.
+    None,
+}
+
+/// Sizes that the data decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Classes, or words of the vocabulary.
+    pub vocab: usize,
+    /// Tokens per example: 1 for classification.
+    pub tokens: usize,
 }
 
 /// The network.

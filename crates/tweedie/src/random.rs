@@ -3,6 +3,8 @@
 
 use tweedie_engine::rng::{normal_pair, normals_of, philox};
 
+use crate::simd::simd;
+
 /// What a sequence of draws is for. Streams never share numbers.
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
@@ -27,6 +29,17 @@ pub enum Stream {
     Caption = 0x4341_5054,
     /// Where packed text begins.
     Offset = 0x4f46_4653,
+}
+
+/// The address of an example's random choices.
+#[derive(Clone, Copy, Debug)]
+pub struct Address {
+    /// The run's seed.
+    pub seed: u64,
+    /// Pass over the data.
+    pub epoch: u32,
+    /// Number of the example in its source.
+    pub example: u32,
 }
 
 /// A sequence of random numbers with its own address.
@@ -97,7 +110,7 @@ impl Draw {
 
     /// Fill with standard normals.
     pub fn fill_normal(&mut self, out: &mut [f32]) {
-        super::simd(
+        simd(
             #[inline(always)]
             || {
                 for four in out.chunks_mut(4) {

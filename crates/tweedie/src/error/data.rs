@@ -2,9 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-/// Every fallible call of [`crate::data`] returns this.
-pub type Result<T> = std::result::Result<T, DataError>;
-
 /// A data error.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {

@@ -1,0 +1,15 @@
+//! Loops for the vectors of the machine at hand.
+
+/// Run `f` compiled for the widest vectors of this machine. Its result does not depend on them.
+#[inline(always)]
+pub(crate) fn simd<R>(f: impl FnOnce() -> R) -> R {
+    struct Run<F>(F);
+    impl<R, F: FnOnce() -> R> pulp::NullaryFnOnce for Run<F> {
+        type Output = R;
+        #[inline(always)]
+        fn call(self) -> R {
+            (self.0)()
+        }
+    }
+    pulp::Arch::new().dispatch(Run(f))
+}
