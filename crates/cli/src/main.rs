@@ -2,7 +2,6 @@
 
 mod commands;
 mod failure;
-mod figures;
 mod recipe;
 mod report;
 

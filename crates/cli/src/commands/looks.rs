@@ -7,9 +7,9 @@ use tweedie::sample::{Generator, Request, argmax, classify, softmax};
 use tweedie::texts::captions;
 use tweedie::train::Trained;
 use tweedie_engine::Tensor;
+use tweedie_figures::{Axis, Drawing, Figure, HeatmapSpec, Picture, Tile, TilesSpec};
 
 use crate::failure::Result;
-use crate::figures::{Axis, Drawing, Figure, HeatmapSpec, Picture, Tile, TilesSpec};
 
 /// Images of a look.
 const SHOWN: usize = 24;

@@ -11,13 +11,13 @@ use tweedie::run_dir::{Environment, RunDir};
 use tweedie::settings;
 use tweedie::train::{Trainer, evaluate};
 use tweedie_engine::Device;
+use tweedie_figures::{
+    Axis, BarSeries, BarsSpec, Bin, ConfusionSpec, Drawing, Figure, LinesSpec, ReliabilitySpec, Series,
+};
 
 use super::looks;
 use super::train::{note, open_data, open_material, train};
 use crate::failure::{Failure, Result};
-use crate::figures::{
-    self, Axis, BarSeries, BarsSpec, Bin, ConfusionSpec, Drawing, Figure, LinesSpec, ReliabilitySpec, Series,
-};
 use crate::recipe;
 use crate::report::{self, Align, Table};
 
@@ -158,9 +158,9 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
         series: vec![curve(tdd), curve(mdd)],
         ..LinesSpec::default()
     })?;
-    figures::save(&draw, figures, "curves")?;
+    report::save_figure(&draw, figures, "curves")?;
     let draw = loss_figure(tdd, mdd, "of the noisy labels (TDD), of the masked label (MDD)")?;
-    figures::save(&draw, figures, "loss")?;
+    report::save_figure(&draw, figures, "loss")?;
     let bar = |m: &Classification| {
         let (p, n) = (m.report().top1, m.report().examples as f64);
         (100.0 * p, 100.0 * (p * (1.0 - p) / n).sqrt())
@@ -177,7 +177,7 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
         ],
         ..LinesSpec::default()
     })?;
-    figures::save(&draw, figures, "steps")?;
+    report::save_figure(&draw, figures, "steps")?;
     let classes = data.class_names.clone();
     let draw = Figure::confusion(&ConfusionSpec {
         title: format!("TDD, {chosen} steps"),
@@ -185,7 +185,7 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
         counts: full.confusion().iter().map(|c| *c as u64).collect(),
         ..ConfusionSpec::default()
     })?;
-    figures::save(&draw, figures, "confusion")?;
+    report::save_figure(&draw, figures, "confusion")?;
     let n = full.bins().len() as f64;
     let bins = full.bins().iter().enumerate().map(|(i, b)| {
         let of = |x: f64| if b.count == 0 { f64::NAN } else { x / b.count as f64 };
@@ -202,10 +202,10 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
         bins: bins.collect(),
         ..ReliabilitySpec::default()
     })?;
-    figures::save(&draw, figures, "reliability")?;
+    report::save_figure(&draw, figures, "reliability")?;
     let looks = tdd.trainer.averaged(|t, c| Ok(looks::look(t, c, test)))??;
-    figures::save(&looks.heatmap()?, figures, "heatmap")?;
-    figures::save(&looks.tiles()?, figures, "samples")?;
+    report::save_figure(&looks.heatmap()?, figures, "heatmap")?;
+    report::save_figure(&looks.tiles()?, figures, "samples")?;
 
     let (values, errors) = [bar(&full), bar(&sweep[0]), bar(&twin)].into_iter().unzip();
     let draw = Figure::bars(&BarsSpec {
@@ -216,7 +216,7 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
         decimals: Some(1),
         ..BarsSpec::default()
     })?;
-    figures::save(&draw, figures, "comparison")?;
+    report::save_figure(&draw, figures, "comparison")?;
 
     use Align::{Left, Right};
     let mut table =

@@ -7,14 +7,14 @@ use tweedie::data::Sequences;
 use tweedie::files::write_atomic;
 use tweedie::texts::{Captions, captions};
 use tweedie_engine::Device;
+use tweedie_figures::{Axis, Drawing, Figure, LinesSpec, Picture, Series, Tile, TilesSpec};
 
 use super::quickstart::{Finished, fit, loss_figure};
 use super::sequence_args::open_sequences;
 use super::train::note;
 use crate::failure::{Failure, Result};
-use crate::figures::{self, Axis, Drawing, Figure, LinesSpec, Picture, Series, Tile, TilesSpec};
 use crate::recipe;
-use crate::report::{Align, Table};
+use crate::report::{self, Align, Table};
 
 const STEPS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 /// Test images for the figure over steps; the table looks at all.
@@ -65,7 +65,7 @@ pub fn run(sets: &[String], out: &Path, device: &Device) -> Result<String> {
         ("steps", steps(&of_tdd, &of_mdd)?),
         ("samples", tiles(&of_tdd.full, &test)?),
     ] {
-        figures::save(&drawing, &figures, name)?;
+        report::save_figure(&drawing, &figures, name)?;
     }
     write_images(&test, &out.join("images"))?;
     let run = out.display();

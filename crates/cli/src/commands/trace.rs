@@ -13,12 +13,12 @@ use tweedie::run::Loaded;
 use tweedie::sample::{Generated, Generator, Request, classify, softmax};
 use tweedie::texts::free_ending;
 use tweedie_engine::Tensor;
+use tweedie_figures::Picture;
 
 use super::image_input;
 use super::model_args::ModelArgs;
 use super::train::note;
 use crate::failure::{Failure, Result};
-use crate::figures::Picture;
 use crate::report;
 
 #[derive(clap::Args)]

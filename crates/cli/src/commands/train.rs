@@ -18,7 +18,7 @@ use tweedie_engine::Device;
 use super::looks;
 use super::sequence_args::{build_tokenizer, open_sequences};
 use crate::failure::{Failure, Result};
-use crate::{figures, recipe, report};
+use crate::{recipe, report};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -262,7 +262,7 @@ fn look_at(t: &mut Trainer, samples: &Path) -> Result<()> {
     let name = format!("step-{:08}", t.step());
     if let Some(source) = t.validation().cloned() {
         let looks = t.averaged(|model, c| Ok(looks::look(model, c, &source)))??;
-        return Ok(figures::save(&looks.tiles()?, samples, &name)?);
+        return report::save_figure(&looks.tiles()?, samples, &name);
     }
     let Some(source) = t.validation_texts().cloned() else { return Ok(()) };
     let text = t.averaged(|model, c| looks::texts(model, c, &source))?;

@@ -11,12 +11,12 @@ use tweedie::sample::{Ending, Generator, Request};
 use tweedie::texts::{batch_size, end, free_ending};
 use tweedie::tokenize::Tokenizer;
 use tweedie_engine::Tensor;
+use tweedie_figures::Picture;
 
 use super::model_args::ModelArgs;
 use super::sampling_flags::Given;
 use super::trace::{self, Trace};
 use crate::failure::{Failure, Result};
-use crate::figures::Picture;
 
 /// Candidates for each token in a trace, as many as `tweedie trace` shows by itself.
 const TOP: usize = 5;

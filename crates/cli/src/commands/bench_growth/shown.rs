@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use tweedie::files::write_atomic;
+use tweedie_figures::{Axis, Drawing, Figure, LinesSpec, Series};
 
 use super::gather::Kept;
 use super::quantity::Quantity;
 use super::{Curve, Point, Report};
 use crate::failure::Result;
-use crate::figures::{self, Axis, Figure, LinesSpec, Series};
 use crate::report::{self, Align, Table};
 
 fn some(x: Option<f64>) -> String {
@@ -112,10 +112,10 @@ fn write_figures(r: &Report, q: Quantity, dir: &Path) -> Result<()> {
         return Ok(());
     }
     let time = draw(r, q, &curves, "time", "fastest time (ms)", |p| p.fastest, |c| c.time_exponent)?;
-    figures::save(&time, dir, &format!("{}-{}-time", stem(r), q.flag()))?;
+    report::save_figure(&time, dir, &format!("{}-{}-time", stem(r), q.flag()))?;
     let mib = |p: &Point| p.peak / (1 << 20) as f64;
     let memory = draw(r, q, &curves, "memory", "peak memory (MiB)", mib, |c| c.memory_exponent)?;
-    Ok(figures::save(&memory, dir, &format!("{}-{}-memory", stem(r), q.flag()))?)
+    report::save_figure(&memory, dir, &format!("{}-{}-memory", stem(r), q.flag()))
 }
 
 fn draw(
@@ -126,7 +126,7 @@ fn draw(
     label: &str,
     y: fn(&Point) -> f64,
     exponent: fn(&Curve) -> Option<f64>,
-) -> Result<figures::Drawing> {
+) -> Result<Drawing> {
     let series = curves.iter().map(|c| {
         let name = format!("{} (exponent {})", c.what, some(exponent(c)));
         Series::new(name, c.points.iter().map(|p| p.value as f64).collect(), c.points.iter().map(y).collect())

@@ -1,8 +1,9 @@
 //! A trace as one page without anything outside it.
 
+use tweedie_figures::picture_uri;
+
 use super::Trace;
 use crate::failure::{Failure, Result};
-use crate::figures::picture_uri;
 
 const PAGE: &str = include_str!("page.html");
 

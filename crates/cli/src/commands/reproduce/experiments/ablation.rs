@@ -1,13 +1,13 @@
 //! The ablation table: loss, guidance, coefficients, sampler.
 
 use tweedie::config::{SampleConfig, Sampler};
+use tweedie_figures::{Axis, BarSeries, BarsSpec, Figure};
 
 use super::super::lab::{Lab, Reading, Summary};
 use super::super::plan::Variant::{self, Noise, Plain, Weighted, X0};
 use super::super::section::{Claim, Row, Section, Shown};
 use super::sampling_name;
 use crate::failure::Result;
-use crate::figures::{Axis, BarSeries, BarsSpec, Figure};
 
 pub const NEEDS: &[Variant] = &[Weighted, Plain, Noise, X0];
 

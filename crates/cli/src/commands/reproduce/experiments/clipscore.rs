@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::json;
 use tweedie::metrics::captions::score;
 use tweedie::metrics::clip::{Clip, derangement};
+use tweedie_figures::{Axis, BarSeries, BarsSpec, Figure};
 
 use super::super::super::clip_scores::Judge;
 use super::super::super::train::note;
@@ -16,7 +17,6 @@ use super::super::runs::stop_if_asked;
 use super::super::section::{Claim, Data, Grid, Section, Shown, with_deviation};
 use super::sampling_name;
 use crate::failure::Result;
-use crate::figures::{Axis, BarSeries, BarsSpec, Figure};
 use crate::report::Align;
 
 pub const NEEDS: &[Variant] = &[CaptionTdd, CaptionMdd];

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use tweedie::sample::{Prediction, softmax};
 use tweedie::train::evaluate;
+use tweedie_figures::{Axis, Figure, LinesSpec};
 
 use super::super::super::looks;
 use super::super::lab::Lab;
@@ -13,7 +14,6 @@ use super::super::runs::stop_if_asked;
 use super::super::section::{Data, Section, Shown};
 use super::{over_seeds, sampling_name};
 use crate::failure::Result;
-use crate::figures::{Axis, Figure, LinesSpec};
 
 pub const NEEDS: &[Variant] = &[Weighted, Plain];
 

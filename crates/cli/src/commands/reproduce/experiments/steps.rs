@@ -2,12 +2,12 @@
 
 use serde_json::json;
 use tweedie::config::SampleConfig;
+use tweedie_figures::{Axis, Figure, LinesSpec, Series};
 
 use super::super::lab::{Lab, Reading, Summary};
 use super::super::plan::Variant::{self, Plain, Weighted};
 use super::super::section::{Claim, Data, Section, Shown};
 use crate::failure::Result;
-use crate::figures::{Axis, Figure, LinesSpec, Series};
 
 pub const NEEDS: &[Variant] = &[Weighted, Plain];
 

@@ -1,6 +1,7 @@
 //! Probabilities of single words over sampling steps: one that was corrected, one that was stable, one that was contested.
 
 use serde_json::json;
+use tweedie_figures::{Axis, Figure, HeatmapSpec, LinesSpec, Panel, PanelLine, PanelsSpec, Series, Tone};
 
 use super::super::super::trace::Token;
 use super::super::caption_lab::{CANDIDATES, Story};
@@ -9,7 +10,6 @@ use super::super::plan::Variant::{self, CaptionTdd};
 use super::super::section::{Data, Grid, Section, Shown};
 use super::sampling_name;
 use crate::failure::Result;
-use crate::figures::{Axis, Figure, HeatmapSpec, LinesSpec, Panel, PanelLine, PanelsSpec, Series, Tone};
 use crate::report::Align;
 
 pub const NEEDS: &[Variant] = &[CaptionTdd];

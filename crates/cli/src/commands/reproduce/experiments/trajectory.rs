@@ -1,6 +1,7 @@
 //! A caption at every sampling step beside its image.
 
 use serde_json::json;
+use tweedie_figures::{Axis, Figure, LinesSpec, Panel, PanelLine, PanelsSpec, Tone};
 
 use super::super::super::trace::Step;
 use super::super::caption_lab::{Story, mean};
@@ -9,7 +10,6 @@ use super::super::plan::Variant::{self, CaptionMdd, CaptionTdd};
 use super::super::section::{Data, Section, Shown};
 use super::{over_seeds, sampling_name};
 use crate::failure::Result;
-use crate::figures::{Axis, Figure, LinesSpec, Panel, PanelLine, PanelsSpec, Tone};
 
 pub const NEEDS: &[Variant] = &[CaptionTdd, CaptionMdd];
 
@@ -199,7 +199,7 @@ fn panel(s: &Story) -> Panel {
 pub mod tests {
     use super::super::super::super::trace::Token;
     use super::*;
-    use crate::figures::Picture;
+    use tweedie_figures::Picture;
 
     /// A story from words, a string per step; / ends it.
     pub fn story(steps: &[&str]) -> Story {

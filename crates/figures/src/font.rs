@@ -8,7 +8,7 @@ use super::scene::Segment;
 
 static FACE: LazyLock<Face<'static>> = LazyLock::new(|| {
     // Only a broken build can fail here; every test that draws text would show it.
-    Face::parse(include_bytes!("../../assets/figures-sans.ttf"), 0).expect("the embedded font")
+    Face::parse(include_bytes!("../assets/figures-sans.ttf"), 0).expect("the embedded font")
 });
 
 /// Height of capitals and digits, in ems.

@@ -1,4 +1,30 @@
-//! Figures fit for print: plain data in, one [`Drawing`] out, which writes itself as SVG and as PNG.
+//! Figures fit for print: plain data in, one [`Drawing`] out, which gives itself as SVG and as PNG.
+//!
+//! Fill in the description of a figure, a `…Spec` of plain vectors and words, and hand it to [`Figure`]. Ranges, ticks,
+//! the place of the legend, what is written out and what is shortened follow from the data; data that cannot be drawn
+//! are an [`Error`] that says why. Files are the caller's affair: a [`Drawing`] gives text and bytes.
+//!
+//! ```
+//! use tweedie_figures::{Axis, Figure, LinesSpec, PRINT_SCALE, Series};
+//!
+//! let epochs = vec![1.0, 2.0, 3.0, 4.0];
+//! let drawing = Figure::lines(&LinesSpec {
+//!     title: "Loss falls".into(),
+//!     x: Axis::linear("Epoch"),
+//!     y: Axis::log("Loss (nats)"),
+//!     series: vec![
+//!         Series::new("training", epochs.clone(), vec![2.3, 1.1, 0.6, 0.4]).spread(&[0.3, 0.2, 0.1, 0.1]),
+//!         Series::new("validation", epochs, vec![2.3, 1.2, 0.8, 0.7]),
+//!     ],
+//!     size: None,
+//! })?;
+//! assert!(drawing.svg().starts_with("<svg")); // for a file, or for the middle of a page
+//! assert!(drawing.png(PRINT_SCALE)?.starts_with(b"\x89PNG")); // the same picture in pixels
+//!
+//! let nothing = Figure::lines(&LinesSpec { title: "Nothing".into(), ..LinesSpec::default() });
+//! assert_eq!(nothing.unwrap_err().to_string(), "the figure 'Nothing' cannot be drawn: it has no series");
+//! # Ok::<(), tweedie_figures::Error>(())
+//! ```
 //!
 //! Lengths are in points (1/72 inch), so that an 8 pt label is 8 pt on paper. Text is drawn as outlines of one embedded
 //! font: it looks the same everywhere. Colours are Okabe and Ito's; dashes, markers and hatching repeat what colour says,
@@ -33,35 +59,36 @@ mod ticks;
 mod tiles;
 
 use std::fmt;
-use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 
-pub use axes::Axis;
+pub use axes::{Axis, Scale};
 pub use bars::{BarSeries, BarsSpec};
 pub use confusion::ConfusionSpec;
 pub use heatmap::HeatmapSpec;
-pub use lines::{LinesSpec, Series};
+pub use lines::{Band, LinesSpec, Series};
 pub use panels::{Panel, PanelLine, PanelsSpec, Tone};
 pub use reliability::{Bin, ReliabilitySpec};
 pub use scene::{Drawing, Picture};
 pub use svg::picture_uri;
 pub use tiles::{Tile, TilesSpec};
 
-/// What a saved PNG has: 300 dots per inch.
+/// The `scale` of a [`PNG`](Drawing::png) for print: 300 dots per inch.
 pub const PRINT_SCALE: f64 = 300.0 / 72.0;
 
 /// Why there is no figure.
 #[derive(Debug)]
 pub enum Error {
     /// The data cannot be drawn.
-    Data { figure: String, why: String },
+    Data {
+        /// Its title.
+        figure: String,
+        /// What is wrong with them.
+        why: String,
+    },
     /// The drawing cannot become a PNG.
     Png(String),
-    /// The file cannot be written.
-    Write { path: PathBuf, source: io::Error },
 }
 
+/// A figure, or why there is none.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl fmt::Display for Error {
@@ -69,7 +96,6 @@ impl fmt::Display for Error {
         match self {
             Error::Data { figure, why } => write!(f, "the figure '{figure}' cannot be drawn: {why}"),
             Error::Png(why) => write!(f, "the figure has no PNG form: {why}"),
-            Error::Write { path, source } => write!(f, "{} cannot be written: {source}", path.display()),
         }
     }
 }
@@ -119,25 +145,4 @@ impl Figure {
     pub fn panels(spec: &PanelsSpec) -> Result<Drawing> {
         panels::draw(spec)
     }
-}
-
-/// Write `dir/name.svg` and `dir/name.png`. Each file appears whole or not at all.
-pub fn save(drawing: &Drawing, dir: &Path, name: &str) -> Result<()> {
-    let png = drawing.png(PRINT_SCALE)?;
-    fs::create_dir_all(dir).map_err(|source| Error::Write { path: dir.to_path_buf(), source })?;
-    write_whole(&dir.join(format!("{name}.svg")), drawing.svg().as_bytes())?;
-    write_whole(&dir.join(format!("{name}.png")), &png)
-}
-
-fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(format!(".{}.part", std::process::id()));
-    let aside = PathBuf::from(aside);
-    let written = fs::File::create(&aside)
-        .and_then(|mut f| f.write_all(bytes).and_then(|()| f.sync_all()))
-        .and_then(|()| fs::rename(&aside, path));
-    written.map_err(|source| {
-        let _ = fs::remove_file(&aside); // the first failure is the one to tell
-        Error::Write { path: path.to_path_buf(), source }
-    })
 }

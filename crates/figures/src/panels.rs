@@ -9,9 +9,11 @@ use super::{Result, data_error};
 /// Panels in columns.
 #[derive(Clone, Debug, Default)]
 pub struct PanelsSpec {
+    /// Above the figure, and what a screen reader says.
     pub title: String,
     /// Panels side by side; 0 is one.
     pub columns: usize,
+    /// Row by row.
     pub panels: Vec<Panel>,
     /// In points; otherwise 520.
     pub width: Option<f64>,
@@ -22,27 +24,34 @@ pub struct PanelsSpec {
 /// A picture and its lines.
 #[derive(Clone, Debug, Default)]
 pub struct Panel {
+    /// On the left.
     pub picture: Picture,
+    /// Beside it, from top to bottom.
     pub lines: Vec<PanelLine>,
 }
 
 /// A label and words behind it.
 #[derive(Clone, Debug, Default)]
 pub struct PanelLine {
+    /// Who or what speaks.
     pub label: String,
+    /// What is said, word by word.
     pub words: Vec<(String, Tone)>,
 }
 
 /// How a word looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
+    /// Nothing to say about it.
     #[default]
     Plain,
     /// Not yet what it will be.
     Faint,
     /// What is being talked about.
     Marked,
+    /// As it should be.
     Right,
+    /// Not as it should be.
     Wrong,
 }
 

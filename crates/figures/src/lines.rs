@@ -9,9 +9,13 @@ use super::{Result, data_error};
 /// Named series over a common axis.
 #[derive(Clone, Debug, Default)]
 pub struct LinesSpec {
+    /// Above the figure, and what a screen reader says.
     pub title: String,
+    /// The axis below.
     pub x: Axis,
+    /// The axis on the left.
     pub y: Axis,
+    /// The lines, in the order of the legend.
     pub series: Vec<Series>,
     /// Width and height in points; otherwise 360 × 240.
     pub size: Option<(f64, f64)>,
@@ -22,7 +26,9 @@ pub struct LinesSpec {
 pub struct Series {
     /// In the legend, unless empty.
     pub name: String,
+    /// Where the points lie on the axis below.
     pub x: Vec<f64>,
+    /// Where they lie on the axis on the left; as many.
     pub y: Vec<f64>,
     /// What lies around the line: a standard deviation, a confidence interval.
     pub band: Option<Band>,
@@ -31,11 +37,14 @@ pub struct Series {
 /// The lower and upper edge of a band, point by point.
 #[derive(Clone, Debug, Default)]
 pub struct Band {
+    /// The lower edge.
     pub low: Vec<f64>,
+    /// The upper edge.
     pub high: Vec<f64>,
 }
 
 impl Series {
+    /// A line without a band.
     pub fn new(name: impl Into<String>, x: Vec<f64>, y: Vec<f64>) -> Series {
         Series { name: name.into(), x, y, band: None }
     }

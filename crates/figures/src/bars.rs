@@ -12,12 +12,15 @@ use super::{Result, data_error};
 /// Groups of bars.
 #[derive(Clone, Debug, Default)]
 pub struct BarsSpec {
+    /// Above the figure, and what a screen reader says.
     pub title: String,
     /// What the categories are.
     pub x_label: String,
     /// Linear. Bars begin at zero unless its range begins above.
     pub y: Axis,
+    /// The names of the groups, from left to right.
     pub categories: Vec<String>,
+    /// Bars side by side in every group.
     pub series: Vec<BarSeries>,
     /// Write the values above the bars with so many decimals, where they fit.
     pub decimals: Option<usize>,
@@ -30,6 +33,7 @@ pub struct BarsSpec {
 pub struct BarSeries {
     /// In the legend, unless empty.
     pub name: String,
+    /// A value per category.
     pub values: Vec<f64>,
     /// Half the length of the error bars; none where it is not a number.
     pub errors: Option<Vec<f64>>,

@@ -11,12 +11,15 @@ use super::{Result, data_error};
 /// A matrix as colours.
 #[derive(Clone, Debug, Default)]
 pub struct HeatmapSpec {
+    /// Above the figure, and what a screen reader says.
     pub title: String,
-    /// What the rows are, and their names from top to bottom.
+    /// What the rows are.
     pub y_label: String,
+    /// Their names, from top to bottom.
     pub rows: Vec<String>,
-    /// What the columns are, and their names from left to right.
+    /// What the columns are.
     pub x_label: String,
+    /// Their names, from left to right.
     pub columns: Vec<String>,
     /// Row by row. A value that is not a number is grey.
     pub values: Vec<f64>,

@@ -108,9 +108,13 @@ impl Text {
 /// An image of 8-bit gray (`channels` 1) or RGB (3) pixels, row by row.
 #[derive(Clone, Debug, Default)]
 pub struct Picture {
+    /// Pixels in a row.
     pub width: usize,
+    /// Rows.
     pub height: usize,
+    /// Values of a pixel: 1 or 3.
     pub channels: usize,
+    /// `width * height * channels` values.
     pub pixels: Vec<u8>,
 }
 

@@ -9,11 +9,13 @@ use super::{Result, data_error};
 /// Small images in rows.
 #[derive(Clone, Debug, Default)]
 pub struct TilesSpec {
+    /// Above the figure, and what a screen reader says.
     pub title: String,
     /// Images in a row; 0 chooses.
     pub columns: usize,
     /// Lines of a caption; 0 for two.
     pub lines: usize,
+    /// Row by row.
     pub tiles: Vec<Tile>,
     /// In points; otherwise 360.
     pub width: Option<f64>,
@@ -22,7 +24,9 @@ pub struct TilesSpec {
 /// An image and what is said of it.
 #[derive(Clone, Debug, Default)]
 pub struct Tile {
+    /// The image.
     pub picture: Picture,
+    /// Below it.
     pub caption: String,
     /// Right: a solid green border and ✓. Wrong: a dashed red border and ✗.
     pub right: Option<bool>,

@@ -16,10 +16,13 @@ const GAP: f64 = 3.0;
 /// The least room for data, in points: below it a figure says nothing.
 const LEAST: f64 = 40.0;
 
+/// How values are spread along an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
+    /// Equal steps for equal differences.
     #[default]
     Linear,
+    /// Equal steps for equal factors; shows positive values only.
     Log,
 }
 
@@ -28,6 +31,7 @@ pub enum Scale {
 pub struct Axis {
     /// With its unit: `Loss (nats)`.
     pub label: String,
+    /// Linear or logarithmic.
     pub scale: Scale,
     /// First and last value; otherwise the data's, with a margin.
     pub range: Option<(f64, f64)>,
@@ -55,7 +59,7 @@ impl Axis {
     }
 
     /// The range for `data`, with a margin of 4 % (logarithms: of their range).
-    pub fn span(&self, figure: &str, data: impl Iterator<Item = f64>) -> Result<Span> {
+    pub(crate) fn span(&self, figure: &str, data: impl Iterator<Item = f64>) -> Result<Span> {
         let log = self.scale == Scale::Log;
         if let Some((lo, hi)) = self.range {
             if !(self.shows(lo) && self.shows(hi) && lo < hi) {

@@ -10,7 +10,9 @@ use super::{Result, data_error};
 /// Accuracy against confidence.
 #[derive(Clone, Debug, Default)]
 pub struct ReliabilitySpec {
+    /// Above the figure, and what a screen reader says.
     pub title: String,
+    /// In the order of confidence.
     pub bins: Vec<Bin>,
     /// In points; otherwise 260.
     pub width: Option<f64>,
@@ -19,12 +21,15 @@ pub struct ReliabilitySpec {
 /// The examples whose confidence lies between `low` and `high`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bin {
+    /// The least confidence.
     pub low: f64,
+    /// The greatest.
     pub high: f64,
     /// Their mean confidence.
     pub confidence: f64,
     /// The fraction that is right.
     pub accuracy: f64,
+    /// How many they are.
     pub count: u64,
 }
 

@@ -11,7 +11,9 @@ use super::{Result, data_error};
 /// True classes (rows) against predicted ones (columns).
 #[derive(Clone, Debug, Default)]
 pub struct ConfusionSpec {
+    /// Above the figure, and what a screen reader says.
     pub title: String,
+    /// The names of the classes, in the order of rows and of columns.
     pub classes: Vec<String>,
     /// Row by row.
     pub counts: Vec<u64>,
