@@ -31,6 +31,11 @@ pub fn save_figure(drawing: &Drawing, dir: &Path, name: &str) -> Result<()> {
     Ok(write_atomic(&dir.join(format!("{name}.png")), &png)?)
 }
 
+/// A line of progress on stderr.
+pub fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Open the device called `name` and say on stderr which one it is and why.
 pub fn open_device(name: &str) -> Result<Choice> {
     let choice = Device::open(name)?;

@@ -1,5 +1,7 @@
 //! `tweedie quickstart`: the whole story on embedded data, in minutes on a CPU. Here that of digits; the one of captions is
-//! `quickstart_caption.rs`.
+//! `captions.rs`.
+
+mod captions;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -15,11 +17,11 @@ use tweedie_figures::{
     Axis, BarSeries, BarsSpec, Bin, ConfusionSpec, Drawing, Figure, LinesSpec, ReliabilitySpec, Series,
 };
 
-use super::looks;
-use super::train::{note, open_data, open_material, train};
+use super::train::{free_folder, open_data, open_material, train};
 use crate::failure::{Failure, Result};
 use crate::recipe;
-use crate::report::{self, Align, Table};
+use crate::report::{self, Align, Table, note};
+use crate::shared::looks;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -52,10 +54,10 @@ pub struct Finished {
 
 pub fn run(args: &Args) -> Result<()> {
     let started = Instant::now();
-    let out = args.out.clone().unwrap_or_else(|| super::train::free_folder("quickstart"));
+    let out = args.out.clone().unwrap_or_else(|| free_folder("quickstart"));
     let choice = report::open_device(&args.device)?;
     if args.task == "caption" {
-        let text = super::quickstart_caption::run(&args.sets, &out, &choice.device)?;
+        let text = captions::run(&args.sets, &out, &choice.device)?;
         return report::print(&format!("{text}\ntook {}\n", report::duration(started.elapsed().as_secs_f64())));
     }
     let (config, _) = recipe::resolve("digits", &args.sets, &[])?;

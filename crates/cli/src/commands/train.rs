@@ -1,7 +1,6 @@
 //! `tweedie train`: a recipe, data, a run folder.
 
 use std::cell::RefCell;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,10 +14,11 @@ use tweedie::train::{Event, Material, Trainer};
 use tweedie::{checkpoint, interrupt, run, settings};
 use tweedie_engine::Device;
 
-use super::looks;
-use super::sequence_args::{build_tokenizer, open_sequences};
 use crate::failure::{Failure, Result};
-use crate::{recipe, report};
+use crate::recipe;
+use crate::report::{self, note};
+use crate::shared::looks;
+use crate::shared::sequence_args::{build_tokenizer, open_sequences};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -158,10 +158,6 @@ pub fn new_trainer(config: &Config, material: Material, device: &Device, has_che
 
 fn toml_string(s: &str) -> String {
     format!("{s:?}")
-}
-
-pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Open what a configuration names: classes, or sequences with their tokenizer (that of `run` if it has one).

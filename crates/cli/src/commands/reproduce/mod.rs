@@ -32,9 +32,8 @@ use serde_json::json;
 use tweedie::run_dir::Environment;
 use tweedie::{files, interrupt};
 
-use super::train::note;
 use crate::failure::{Failure, Result};
-use crate::report;
+use crate::report::{self, note};
 use lab::Lab;
 use plan::Plan;
 use scale::{Scale, What, name_of};

@@ -8,8 +8,6 @@ use tweedie::metrics::captions::score;
 use tweedie::metrics::clip::{Clip, derangement};
 use tweedie_figures::{Axis, BarSeries, BarsSpec, Figure};
 
-use super::super::super::clip_scores::Judge;
-use super::super::super::train::note;
 use super::super::caption_lab::{Score, mean};
 use super::super::lab::Lab;
 use super::super::plan::Variant::{self, CaptionMdd, CaptionTdd};
@@ -18,6 +16,8 @@ use super::super::section::{Claim, Data, Grid, Section, Shown, with_deviation};
 use super::sampling_name;
 use crate::failure::Result;
 use crate::report::Align;
+use crate::report::note;
+use crate::shared::clip_scores::Judge;
 
 pub const NEEDS: &[Variant] = &[CaptionTdd, CaptionMdd];
 

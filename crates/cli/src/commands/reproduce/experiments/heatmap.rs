@@ -7,13 +7,13 @@ use tweedie::sample::{Prediction, softmax};
 use tweedie::train::evaluate;
 use tweedie_figures::{Axis, Figure, LinesSpec};
 
-use super::super::super::looks;
 use super::super::lab::Lab;
 use super::super::plan::Variant::{self, Plain, Weighted};
 use super::super::runs::stop_if_asked;
 use super::super::section::{Data, Section, Shown};
 use super::{over_seeds, sampling_name};
 use crate::failure::Result;
+use crate::shared::looks;
 
 pub const NEEDS: &[Variant] = &[Weighted, Plain];
 

@@ -3,12 +3,12 @@
 use serde_json::json;
 use tweedie_figures::{Axis, Figure, HeatmapSpec, LinesSpec, Panel, PanelLine, PanelsSpec, Series, Tone};
 
-use super::super::super::trace::Token;
 use super::super::caption_lab::{CANDIDATES, Story};
 use super::super::lab::Lab;
 use super::super::plan::Variant::{self, CaptionTdd};
 use super::super::section::{Data, Grid, Section, Shown};
 use super::sampling_name;
+use crate::commands::predict::trace::Token;
 use crate::failure::Result;
 use crate::report::Align;
 

@@ -3,12 +3,12 @@
 use serde_json::json;
 use tweedie_figures::{Axis, Figure, LinesSpec, Panel, PanelLine, PanelsSpec, Tone};
 
-use super::super::super::trace::Step;
 use super::super::caption_lab::{Story, mean};
 use super::super::lab::Lab;
 use super::super::plan::Variant::{self, CaptionMdd, CaptionTdd};
 use super::super::section::{Data, Section, Shown};
 use super::{over_seeds, sampling_name};
+use crate::commands::predict::trace::Step;
 use crate::failure::Result;
 
 pub const NEEDS: &[Variant] = &[CaptionTdd, CaptionMdd];
@@ -197,8 +197,8 @@ fn panel(s: &Story) -> Panel {
 
 #[cfg(test)]
 pub mod tests {
-    use super::super::super::super::trace::Token;
     use super::*;
+    use crate::commands::predict::trace::Token;
     use tweedie_figures::Picture;
 
     /// A story from words, a string per step; / ends it.

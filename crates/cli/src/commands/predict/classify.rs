@@ -7,11 +7,10 @@ use tweedie::config::SampleConfig;
 use tweedie::data::Task;
 use tweedie::sample::{Classifier, softmax};
 
-use super::image_input;
-use super::model_args::ModelArgs;
-use super::train::note;
 use crate::failure::{Failure, Result};
-use crate::report;
+use crate::report::{self, note};
+use crate::shared::image_input;
+use crate::shared::model_args::ModelArgs;
 
 #[derive(clap::Args)]
 pub struct Args {

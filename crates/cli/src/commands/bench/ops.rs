@@ -8,6 +8,7 @@ mod timing;
 use serde::Serialize;
 use tweedie_engine::Device;
 
+use crate::commands::inspect::devices;
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Progress, Table};
 pub use calls::{Setup, TapeOp};
@@ -156,7 +157,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     drop(progress);
     let name = match &choice.device {
-        Device::Cpu => format!("{}, {}", super::devices::cpu_model(), report::threads(tweedie_engine::cpu::threads())),
+        Device::Cpu => format!("{}, {}", devices::cpu_model(), report::threads(tweedie_engine::cpu::threads())),
         Device::Cuda(c) => c.info().name.clone(),
     };
     let report = Report { device: choice.device.to_string(), name, repeats, quick: args.quick, ceilings, ops };

@@ -4,7 +4,7 @@ use tweedie::config::Config;
 use tweedie::model::{ConditionAttention, Pool};
 use tweedie_engine::ops::linear;
 
-use super::super::bench_ops::{Setup, TapeOp, Timer};
+use super::super::ops::{Setup, TapeOp, Timer};
 use crate::failure::Result;
 
 /// rows × inner → outer, and how many of them there are.

@@ -6,13 +6,12 @@ use rayon::prelude::*;
 use serde::Serialize;
 use tweedie::data::Task;
 
-use super::image_input;
-use super::model_args::ModelArgs;
 use super::trace;
-use super::train::note;
 use super::writing::{Writer, WritingArgs, Written};
 use crate::failure::{Failure, Result};
-use crate::report;
+use crate::report::{self, note};
+use crate::shared::image_input;
+use crate::shared::model_args::ModelArgs;
 
 #[derive(clap::Args)]
 pub struct Args {

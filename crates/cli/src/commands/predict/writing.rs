@@ -13,10 +13,11 @@ use tweedie::tokenize::Tokenizer;
 use tweedie_engine::Tensor;
 use tweedie_figures::Picture;
 
-use super::model_args::ModelArgs;
-use super::sampling_flags::Given;
 use super::trace::{self, Trace};
+use crate::commands::measure::eval;
 use crate::failure::{Failure, Result};
+use crate::shared::model_args::ModelArgs;
+use crate::shared::sampling_flags::Given;
 
 /// Candidates for each token in a trace, as many as `tweedie trace` shows by itself.
 const TOP: usize = 5;
@@ -135,15 +136,15 @@ impl WritingArgs {
         s.seed = self.seed.unwrap_or(s.seed);
         s.schedule = self.schedule.clone().unwrap_or(s.schedule);
         if let Some(name) = &self.sampler {
-            s.sampler = super::eval::sampler(name)?;
+            s.sampler = eval::sampler(name)?;
         }
         if let Some(name) = &self.unmask {
-            s.unmask = super::eval::parse("way to unmask", name, "random or confident")?;
+            s.unmask = eval::parse("way to unmask", name, "random or confident")?;
         }
         s.guesses = self.guesses.unwrap_or(s.guesses);
         s.candidates = self.candidates.unwrap_or(s.candidates);
         if let Some(name) = &self.rank {
-            s.rank = super::eval::parse("way to rank", name, "bound or consensus")?;
+            s.rank = eval::parse("way to rank", name, "bound or consensus")?;
         }
         if !conditional && self.guidance.is_some_and(|g| g != 1.0) {
             return Err(Failure::input("--guidance needs an image to guide to; leave it out for text alone"));

@@ -10,10 +10,10 @@ use tweedie::metrics::clip::Clip;
 use tweedie::metrics::files::{References, image_files, pair, read_captions, read_references};
 use tweedie::metrics::{Diversity, diversity};
 
-use super::clip_scores::{ClipRows, Judge};
-use super::image_input;
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table};
+use crate::shared::clip_scores::{ClipRows, Judge};
+use crate::shared::image_input;
 
 #[derive(clap::Args)]
 pub struct Args {

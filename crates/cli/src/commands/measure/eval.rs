@@ -6,11 +6,11 @@ use tweedie::data::Task;
 use tweedie::metrics::Report;
 use tweedie::train::evaluate_quietly;
 
-use super::eval_texts::TextArgs;
-use super::model_args::ModelArgs;
-use super::train::{note, open_data};
+use super::texts::{self, TextArgs};
+use crate::commands::train::open_data;
 use crate::failure::{Failure, Result};
-use crate::report::{self, Align, Table};
+use crate::report::{self, Align, Table, note};
+use crate::shared::model_args::ModelArgs;
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Split {
@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> Result<()> {
         loaded.config.data.path = d.clone();
     }
     if loaded.config.data.task != Task::Class {
-        return super::eval_texts::run(args, &loaded);
+        return texts::run(args, &loaded);
     }
     let dataset = open_data(&loaded.config)?;
     if dataset.class_names.len() > loaded.config.model.classes {

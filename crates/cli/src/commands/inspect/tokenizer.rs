@@ -7,9 +7,9 @@ use tweedie::data::Task;
 use tweedie::files::write_atomic;
 use tweedie::tokenize::{Kind, Tokenizer};
 
-use super::sequence_args::{SequenceArgs, open_sequences};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Progress, Table};
+use crate::shared::sequence_args::{SequenceArgs, open_sequences};
 
 #[derive(clap::Subcommand)]
 pub enum Command {

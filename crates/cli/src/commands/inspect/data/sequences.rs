@@ -8,10 +8,10 @@ use tweedie::augment::Address;
 use tweedie::data::{Layout, SequenceConfig, SequenceSet, Sequences, Task, Texts};
 use tweedie::tokenize::Tokenizer;
 
-use super::super::sequence_args::{build_tokenizer, open_sequences};
 use super::Args;
 use crate::failure::Result;
 use crate::report::{self, Align, Table};
+use crate::shared::sequence_args::{build_tokenizer, open_sequences};
 
 /// Examples that are looked at unless all are asked for.
 const SAMPLE: usize = 100_000;

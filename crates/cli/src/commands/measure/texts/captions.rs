@@ -15,12 +15,11 @@ use tweedie::metrics::{Diversity, diversity};
 use tweedie::run::Loaded;
 use tweedie::texts::{self, Captions};
 
-use super::super::clip_scores::{ClipRows, Judge};
 use super::super::eval::Args;
-use super::super::train::note;
 use super::{bound_text, guesses, name, sampler_name, stopped};
 use crate::failure::Result;
-use crate::report::{self, Align, Table};
+use crate::report::{self, Align, Table, note};
+use crate::shared::clip_scores::{ClipRows, Judge};
 
 /// Draws of the bootstrap.
 const DRAWS: usize = 1000;

@@ -11,12 +11,11 @@ use tweedie::model::Model;
 use tweedie::run::Loaded;
 use tweedie::texts;
 
-use super::eval::{Args, Split};
-use super::sampling_flags::{Given, meaningless};
-use super::sequence_args::open_sequences;
-use super::train::note;
+use super::eval::{self, Args, Split};
 use crate::failure::{Failure, Result};
-use crate::report::{self, Align, Table};
+use crate::report::{self, Align, Table, note};
+use crate::shared::sampling_flags::{Given, meaningless};
+use crate::shared::sequence_args::open_sequences;
 
 /// Flags that only captions and text have.
 #[derive(clap::Args)]
@@ -252,7 +251,7 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
     base.schedule = args.schedule.clone().unwrap_or(base.schedule);
     base.candidates = args.text.candidates.unwrap_or(base.candidates);
     if let Some(name) = &args.text.rank {
-        base.rank = super::eval::parse("way to rank", name, "bound or consensus")?;
+        base.rank = eval::parse("way to rank", name, "bound or consensus")?;
     }
     let or = |given: Vec<SampleConfig>, base: &SampleConfig| if given.is_empty() { vec![base.clone()] } else { given };
     let mut settings = vec![base];
@@ -261,7 +260,7 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
         for s in &settings {
             let changed: Vec<SampleConfig> = match axis {
                 0 => {
-                    let all = args.sampler.iter().map(|n| super::eval::sampler(n));
+                    let all = args.sampler.iter().map(|n| eval::sampler(n));
                     all.map(|x| Ok(SampleConfig { sampler: x?, ..s.clone() })).collect::<Result<_>>()?
                 }
                 1 => args.guidance.iter().map(|&guidance| SampleConfig { guidance, ..s.clone() }).collect(),
@@ -272,7 +271,7 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
                         .text
                         .unmask
                         .iter()
-                        .map(|n| super::eval::parse::<Unmasking>("way to unmask", n, "random or confident"));
+                        .map(|n| eval::parse::<Unmasking>("way to unmask", n, "random or confident"));
                     all.map(|x| Ok(SampleConfig { unmask: x?, ..s.clone() })).collect::<Result<_>>()?
                 }
             };

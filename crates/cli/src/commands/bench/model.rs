@@ -15,7 +15,8 @@ use tweedie::sample::{Classifier, Generator, GraphUse, Request};
 use tweedie::train::{Trained, Trainer};
 use tweedie_engine::{Device, Tensor};
 
-use super::bench_ops::{Setup, Timer, median};
+use super::ops::{Setup, Timer, median};
+use crate::commands::measure::eval;
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Progress, Table};
 
@@ -384,7 +385,7 @@ pub fn sample(args: &SampleArgs) -> Result<()> {
             }
             progress.say("sample", &format!("{} batch {b}, {steps} steps", args.model.preset));
             let guidance = if images.is_some() { args.guidance } else { 1.0 };
-            let noise = super::eval::parse("kind of noise", &args.noise, "auto, dense or exact")?;
+            let noise = eval::parse("kind of noise", &args.noise, "auto, dense or exact")?;
             let s = SampleConfig { steps, guidance, noise, ..SampleConfig::default() };
             if let Device::Cuda(c) = &device {
                 c.reset_peak();

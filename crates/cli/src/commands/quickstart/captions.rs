@@ -9,12 +9,11 @@ use tweedie::texts::{Captions, captions};
 use tweedie_engine::Device;
 use tweedie_figures::{Axis, Drawing, Figure, LinesSpec, Picture, Series, Tile, TilesSpec};
 
-use super::quickstart::{Finished, fit, loss_figure};
-use super::sequence_args::open_sequences;
-use super::train::note;
+use super::{Finished, fit, loss_figure};
 use crate::failure::{Failure, Result};
 use crate::recipe;
-use crate::report::{self, Align, Table};
+use crate::report::{self, Align, Table, note};
+use crate::shared::sequence_args::open_sequences;
 
 const STEPS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 /// Test images for the figure over steps; the table looks at all.

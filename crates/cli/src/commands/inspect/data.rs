@@ -6,10 +6,10 @@ use serde::Serialize;
 use tweedie::config::{Config, DataConfig};
 use tweedie::data::{Source, Task};
 
-use super::sequence_args::SequenceArgs;
-use super::train::open_data;
+use crate::commands::train::open_data;
 use crate::failure::Result;
 use crate::report::{self, Align, Table};
+use crate::shared::sequence_args::SequenceArgs;
 
 #[derive(clap::Args)]
 pub struct Args {

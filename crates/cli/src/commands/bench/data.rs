@@ -11,6 +11,7 @@ use tweedie::data::{
 };
 use tweedie::tokenize::{Kind, Tokenizer};
 
+use crate::commands::measure::eval;
 use crate::failure::{Failure, Result};
 use crate::recipe;
 use crate::report::{self, Align, Table};
@@ -95,7 +96,7 @@ pub fn run(args: &Args) -> Result<()> {
         "eval" => Transform::eval(&augment, side, channels),
         _ => Transform::train(&augment, side, channels),
     };
-    let cache: CacheMode = super::eval::parse("kind of cache", &args.cache, "auto or off")?;
+    let cache: CacheMode = eval::parse("kind of cache", &args.cache, "auto or off")?;
     let open = OpenOptions { decoded_bytes: cache.bytes(), ..OpenOptions::default() };
     let config = |n: usize| LoaderConfig { threads: args.workers, ..LoaderConfig::train(args.batch.min(n), 0) };
     let task = data::guess_task(&args.data)?;

@@ -15,10 +15,9 @@ use tweedie::config::{ModelConfig, PRESETS};
 use tweedie::interrupt;
 use tweedie_engine::cpu;
 
-use super::bench_model::usual;
-use super::train::note;
+use super::model::usual;
 use crate::failure::{Failure, Result};
-use crate::report::{self, Progress};
+use crate::report::{self, Progress, note};
 use child::Child;
 use gather::Growing;
 use quantity::{Quantity, exponent};

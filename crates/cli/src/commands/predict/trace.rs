@@ -15,11 +15,11 @@ use tweedie::texts::free_ending;
 use tweedie_engine::Tensor;
 use tweedie_figures::Picture;
 
-use super::image_input;
-use super::model_args::ModelArgs;
-use super::train::note;
+use crate::commands::measure::eval;
 use crate::failure::{Failure, Result};
-use crate::report;
+use crate::report::{self, note};
+use crate::shared::image_input;
+use crate::shared::model_args::ModelArgs;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<()> {
     sample.seed = args.seed.unwrap_or(sample.seed);
     sample.votes = 1;
     if let Some(name) = &args.sampler {
-        sample.sampler = super::eval::sampler(name)?;
+        sample.sampler = eval::sampler(name)?;
     }
     if sample.steps == 0 || args.top == 0 || args.top > 8 {
         return Err(Failure::input("--steps must be at least 1, and --top 1 to 8"));

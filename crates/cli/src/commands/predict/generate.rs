@@ -3,10 +3,10 @@
 use tweedie::data::Task;
 
 use super::caption::lines;
-use super::model_args::ModelArgs;
 use super::writing::{Writer, WritingArgs};
 use crate::failure::{Failure, Result};
 use crate::report;
+use crate::shared::model_args::ModelArgs;
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use tweedie::config::Precision;
 use tweedie::run::{self, Loaded, Weights};
 
-use super::train::note;
 use crate::failure::Result;
-use crate::report;
+use crate::report::{self, note};
 
 #[derive(clap::Args)]
 pub struct ModelArgs {
