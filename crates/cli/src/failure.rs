@@ -118,8 +118,8 @@ impl From<tweedie::data::DataError> for Failure {
     }
 }
 
-impl From<crate::figures::Error> for Failure {
-    fn from(e: crate::figures::Error) -> Failure {
+impl From<tweedie_figures::Error> for Failure {
+    fn from(e: tweedie_figures::Error) -> Failure {
         Failure::input(e.to_string())
     }
 }

@@ -2,18 +2,15 @@
 
 mod commands;
 mod failure;
-mod figures;
 mod recipe;
 mod report;
+mod shared;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use commands::{
-    bench_data, bench_growth, bench_model, bench_ops, caption, classify, config_show, data_inspect, devices, eval,
-    generate, quickstart, reproduce, score, selftest, tokenizer, trace, train,
-};
+use commands::{bench, inspect, measure, predict, quickstart, reproduce, train};
 use failure::{Failure, Result};
 
 /// Train, sample, measure and show Tweedie Discrete Diffusion models.
@@ -34,25 +31,25 @@ enum Command {
     /// Train a model by a recipe
     Train(train::Args),
     /// Measure a trained model over sampling steps and guidance: accuracy, caption scores, bits per character
-    Eval(eval::Args),
+    Eval(measure::eval::Args),
     /// Say what is on images
-    Classify(classify::Args),
+    Classify(predict::classify::Args),
     /// Say in words what is on images
-    Caption(caption::Args),
+    Caption(predict::caption::Args),
     /// Write text
-    Generate(generate::Args),
+    Generate(predict::generate::Args),
     /// Watch a prediction come about, step by step
-    Trace(trace::Args),
+    Trace(predict::trace::Args),
     /// Make tables and figures of the paper again: train what is missing, measure, write a report
     Reproduce(reproduce::Args),
     /// Score captions: BLEU, ROUGE-L, CIDEr-D, diversity, CLIPScore
-    Score(score::Args),
+    Score(measure::score::Args),
     /// Look at data
     #[command(subcommand)]
     Data(Data),
     /// Train and look at tokenizers
     #[command(subcommand)]
-    Tokenizer(tokenizer::Command),
+    Tokenizer(inspect::tokenizer::Command),
     /// Look at settings
     #[command(subcommand)]
     Config(Settings),
@@ -62,9 +59,9 @@ enum Command {
         shell: clap_complete::Shell,
     },
     /// Show what was found to compute on, what was not, and why
-    Devices(devices::Args),
+    Devices(inspect::devices::Args),
     /// Check every op on a device: a GPU against the CPU, the CPU against finite differences
-    Selftest(selftest::Args),
+    Selftest(inspect::selftest::Args),
     /// Measure speed
     #[command(subcommand)]
     Bench(Bench),
@@ -73,27 +70,27 @@ enum Command {
 #[derive(Subcommand)]
 enum Data {
     /// What would be trained on: format, splits, classes
-    Inspect(data_inspect::Args),
+    Inspect(inspect::data::Args),
 }
 
 #[derive(Subcommand)]
 enum Settings {
     /// A recipe with everything resolved
-    Show(config_show::Args),
+    Show(inspect::config::Args),
 }
 
 #[derive(Subcommand)]
 enum Bench {
     /// Time training steps of a model on made-up data, beside their products alone
-    Train(bench_model::TrainArgs),
+    Train(bench::model::TrainArgs),
     /// Time sampling with a model on made-up data
-    Sample(bench_model::SampleArgs),
+    Sample(bench::model::SampleArgs),
     /// Time reading, decoding and augmenting of a data set
-    Data(bench_data::Args),
+    Data(bench::data::Args),
     /// How time and memory grow with batch, image, vocabulary, sequence length and steps
-    Growth(bench_growth::Args),
+    Growth(bench::growth::Args),
     /// Time single ops beside the device's own ceilings, measured in the same run
-    Ops(bench_ops::Args),
+    Ops(bench::ops::Args),
 }
 
 fn run(cli: Cli) -> Result<()> {
@@ -101,28 +98,28 @@ fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Quickstart(args) => quickstart::run(&args),
         Command::Train(args) => train::run(&args),
-        Command::Eval(args) => eval::run(&args),
-        Command::Classify(args) => classify::run(&args),
-        Command::Caption(args) => caption::run(&args),
-        Command::Generate(args) => generate::run(&args),
-        Command::Trace(args) => trace::run(&args),
+        Command::Eval(args) => measure::eval::run(&args),
+        Command::Classify(args) => predict::classify::run(&args),
+        Command::Caption(args) => predict::caption::run(&args),
+        Command::Generate(args) => predict::generate::run(&args),
+        Command::Trace(args) => predict::trace::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
-        Command::Score(args) => score::run(&args),
-        Command::Data(Data::Inspect(args)) => data_inspect::run(&args),
-        Command::Tokenizer(command) => tokenizer::run(&command),
-        Command::Config(Settings::Show(args)) => config_show::run(&args),
+        Command::Score(args) => measure::score::run(&args),
+        Command::Data(Data::Inspect(args)) => inspect::data::run(&args),
+        Command::Tokenizer(command) => inspect::tokenizer::run(&command),
+        Command::Config(Settings::Show(args)) => inspect::config::run(&args),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "tweedie", &mut text);
             report::print(&String::from_utf8_lossy(&text))
         }
-        Command::Devices(args) => devices::run(&args),
-        Command::Selftest(args) => selftest::run(&args),
-        Command::Bench(Bench::Train(args)) => bench_model::train(&args),
-        Command::Bench(Bench::Sample(args)) => bench_model::sample(&args),
-        Command::Bench(Bench::Data(args)) => bench_data::run(&args),
-        Command::Bench(Bench::Growth(args)) => bench_growth::run(&args),
-        Command::Bench(Bench::Ops(args)) => bench_ops::run(&args),
+        Command::Devices(args) => inspect::devices::run(&args),
+        Command::Selftest(args) => inspect::selftest::run(&args),
+        Command::Bench(Bench::Train(args)) => bench::model::train(&args),
+        Command::Bench(Bench::Sample(args)) => bench::model::sample(&args),
+        Command::Bench(Bench::Data(args)) => bench::data::run(&args),
+        Command::Bench(Bench::Growth(args)) => bench::growth::run(&args),
+        Command::Bench(Bench::Ops(args)) => bench::ops::run(&args),
     }
 }
 

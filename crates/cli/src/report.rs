@@ -2,9 +2,12 @@
 
 use std::cell::RefCell;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 use serde::Serialize;
+use tweedie::files::write_atomic;
 use tweedie_engine::{Choice, Device};
+use tweedie_figures::{Drawing, PRINT_SCALE};
 
 use crate::failure::Result;
 
@@ -18,6 +21,19 @@ pub fn print(text: &str) -> Result<()> {
 /// Write a value as JSON to stdout.
 pub fn print_json(value: &impl Serialize) -> Result<()> {
     print(&(serde_json::to_string_pretty(value)? + "\n"))
+}
+
+/// Write `dir/name.svg` and `dir/name.png`. Each file appears whole or not at all.
+pub fn save_figure(drawing: &Drawing, dir: &Path, name: &str) -> Result<()> {
+    let png = drawing.png(PRINT_SCALE)?;
+    std::fs::create_dir_all(dir).map_err(|e| tweedie::Error::file(dir, e))?;
+    write_atomic(&dir.join(format!("{name}.svg")), drawing.svg().as_bytes())?;
+    Ok(write_atomic(&dir.join(format!("{name}.png")), &png)?)
+}
+
+/// A line of progress on stderr.
+pub fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Open the device called `name` and say on stderr which one it is and why.
@@ -148,6 +164,23 @@ mod tests {
     #[test]
     fn durations_read_well() {
         assert_eq!([42.4, 185.0, 7800.0].map(duration), ["42 s", "3 min 05 s", "2 h 10 min"]);
+    }
+
+    #[test]
+    fn a_figure_is_saved_in_both_forms_and_nothing_else_is_left() {
+        use tweedie_figures::{Axis, BarSeries, BarsSpec, Figure};
+        let series = vec![BarSeries { name: "s".into(), values: vec![1.0], errors: None }];
+        let spec = BarsSpec { y: Axis::linear("y"), categories: vec!["c".into()], series, ..BarsSpec::default() };
+        let drawing = Figure::bars(&spec).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("new/figures");
+        save_figure(&drawing, &dir, "bars").unwrap();
+        assert_eq!(std::fs::read_to_string(dir.join("bars.svg")).unwrap(), drawing.svg());
+        assert_eq!(std::fs::read(dir.join("bars.png")).unwrap(), drawing.png(PRINT_SCALE).unwrap());
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2);
+        // A file where the folder should be.
+        let e = save_figure(&drawing, &dir.join("bars.svg"), "x").unwrap_err().to_string();
+        assert!(e.contains("bars.svg"), "{e}");
     }
 
     #[test]

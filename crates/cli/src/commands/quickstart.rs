@@ -1,5 +1,7 @@
 //! `tweedie quickstart`: the whole story on embedded data, in minutes on a CPU. Here that of digits; the one of captions is
-//! `quickstart_caption.rs`.
+//! `captions.rs`.
+
+mod captions;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -11,15 +13,15 @@ use tweedie::run_dir::{Environment, RunDir};
 use tweedie::settings;
 use tweedie::train::{Trainer, evaluate};
 use tweedie_engine::Device;
-
-use super::looks;
-use super::train::{note, open_data, open_material, train};
-use crate::failure::{Failure, Result};
-use crate::figures::{
-    self, Axis, BarSeries, BarsSpec, Bin, ConfusionSpec, Drawing, Figure, LinesSpec, ReliabilitySpec, Series,
+use tweedie_figures::{
+    Axis, BarSeries, BarsSpec, Bin, ConfusionSpec, Drawing, Figure, LinesSpec, ReliabilitySpec, Series,
 };
+
+use super::train::{free_folder, open_data, open_material, train};
+use crate::failure::{Failure, Result};
 use crate::recipe;
-use crate::report::{self, Align, Table};
+use crate::report::{self, Align, Table, note};
+use crate::shared::looks;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -52,10 +54,10 @@ pub struct Finished {
 
 pub fn run(args: &Args) -> Result<()> {
     let started = Instant::now();
-    let out = args.out.clone().unwrap_or_else(|| super::train::free_folder("quickstart"));
+    let out = args.out.clone().unwrap_or_else(|| free_folder("quickstart"));
     let choice = report::open_device(&args.device)?;
     if args.task == "caption" {
-        let text = super::quickstart_caption::run(&args.sets, &out, &choice.device)?;
+        let text = captions::run(&args.sets, &out, &choice.device)?;
         return report::print(&format!("{text}\ntook {}\n", report::duration(started.elapsed().as_secs_f64())));
     }
     let (config, _) = recipe::resolve("digits", &args.sets, &[])?;
@@ -158,9 +160,9 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
         series: vec![curve(tdd), curve(mdd)],
         ..LinesSpec::default()
     })?;
-    figures::save(&draw, figures, "curves")?;
+    report::save_figure(&draw, figures, "curves")?;
     let draw = loss_figure(tdd, mdd, "of the noisy labels (TDD), of the masked label (MDD)")?;
-    figures::save(&draw, figures, "loss")?;
+    report::save_figure(&draw, figures, "loss")?;
     let bar = |m: &Classification| {
         let (p, n) = (m.report().top1, m.report().examples as f64);
         (100.0 * p, 100.0 * (p * (1.0 - p) / n).sqrt())
@@ -177,7 +179,7 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
         ],
         ..LinesSpec::default()
     })?;
-    figures::save(&draw, figures, "steps")?;
+    report::save_figure(&draw, figures, "steps")?;
     let classes = data.class_names.clone();
     let draw = Figure::confusion(&ConfusionSpec {
         title: format!("TDD, {chosen} steps"),
@@ -185,7 +187,7 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
         counts: full.confusion().iter().map(|c| *c as u64).collect(),
         ..ConfusionSpec::default()
     })?;
-    figures::save(&draw, figures, "confusion")?;
+    report::save_figure(&draw, figures, "confusion")?;
     let n = full.bins().len() as f64;
     let bins = full.bins().iter().enumerate().map(|(i, b)| {
         let of = |x: f64| if b.count == 0 { f64::NAN } else { x / b.count as f64 };
@@ -202,10 +204,10 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
         bins: bins.collect(),
         ..ReliabilitySpec::default()
     })?;
-    figures::save(&draw, figures, "reliability")?;
+    report::save_figure(&draw, figures, "reliability")?;
     let looks = tdd.trainer.averaged(|t, c| Ok(looks::look(t, c, test)))??;
-    figures::save(&looks.heatmap()?, figures, "heatmap")?;
-    figures::save(&looks.tiles()?, figures, "samples")?;
+    report::save_figure(&looks.heatmap()?, figures, "heatmap")?;
+    report::save_figure(&looks.tiles()?, figures, "samples")?;
 
     let (values, errors) = [bar(&full), bar(&sweep[0]), bar(&twin)].into_iter().unzip();
     let draw = Figure::bars(&BarsSpec {
@@ -216,7 +218,7 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
         decimals: Some(1),
         ..BarsSpec::default()
     })?;
-    figures::save(&draw, figures, "comparison")?;
+    report::save_figure(&draw, figures, "comparison")?;
 
     use Align::{Left, Right};
     let mut table =

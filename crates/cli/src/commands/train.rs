@@ -1,7 +1,6 @@
 //! `tweedie train`: a recipe, data, a run folder.
 
 use std::cell::RefCell;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,10 +14,11 @@ use tweedie::train::{Event, Material, Trainer};
 use tweedie::{checkpoint, interrupt, run, settings};
 use tweedie_engine::Device;
 
-use super::looks;
-use super::sequence_args::{build_tokenizer, open_sequences};
 use crate::failure::{Failure, Result};
-use crate::{figures, recipe, report};
+use crate::recipe;
+use crate::report::{self, note};
+use crate::shared::looks;
+use crate::shared::sequence_args::{build_tokenizer, open_sequences};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -160,10 +160,6 @@ fn toml_string(s: &str) -> String {
     format!("{s:?}")
 }
 
-pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
-}
-
 /// Open what a configuration names: classes, or sequences with their tokenizer (that of `run` if it has one).
 pub fn open_material(config: &Config, run: Option<&RunDir>) -> Result<Material> {
     if config.data.task == Task::Class {
@@ -262,7 +258,7 @@ fn look_at(t: &mut Trainer, samples: &Path) -> Result<()> {
     let name = format!("step-{:08}", t.step());
     if let Some(source) = t.validation().cloned() {
         let looks = t.averaged(|model, c| Ok(looks::look(model, c, &source)))??;
-        return Ok(figures::save(&looks.tiles()?, samples, &name)?);
+        return report::save_figure(&looks.tiles()?, samples, &name);
     }
     let Some(source) = t.validation_texts().cloned() else { return Ok(()) };
     let text = t.averaged(|model, c| looks::texts(model, c, &source))?;

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use tweedie::files;
 use tweedie_engine::Device;
 
-use super::super::train::{new_trainer, note, open_material};
 use super::plan::{Plan, Planned};
 use super::runs::work;
+use crate::commands::train::{new_trainer, open_material};
 use crate::failure::{Failure, Result};
-use crate::report;
+use crate::report::{self, note};
 
 /// Share of the time that training steps may take. Timed one by one they seem longer than they are in a run, so that evaluations
 /// and measuring find room too.

@@ -9,14 +9,14 @@ use tweedie::interrupt;
 use tweedie::sample::{Generator, Request};
 use tweedie::texts::{self, Captions, free_ending};
 use tweedie_engine::Tensor;
+use tweedie_figures::Picture;
 
-use super::super::trace::{Step, steps_of};
-use super::super::train::note;
 use super::lab::{Lab, deviation};
 use super::plan::Variant;
 use super::runs::stop_if_asked;
+use crate::commands::predict::trace::{Step, steps_of};
 use crate::failure::{Failure, Result};
-use crate::figures::Picture;
+use crate::report::note;
 
 /// Candidates of every token in a trace: as many as a trace can tell.
 pub const CANDIDATES: usize = 8;

@@ -8,10 +8,10 @@ use tweedie::config::Config;
 use tweedie::data;
 use tweedie::run_dir::RunDir;
 
-use super::super::train::note;
 use super::plan::{Plan, Planned, Variant};
 use super::scale::{Part, name_of};
 use crate::failure::{Failure, Result};
+use crate::report::note;
 
 /// A run that was there already.
 pub struct Given {

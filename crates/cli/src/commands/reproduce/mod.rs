@@ -32,9 +32,8 @@ use serde_json::json;
 use tweedie::run_dir::Environment;
 use tweedie::{files, interrupt};
 
-use super::train::note;
 use crate::failure::{Failure, Result};
-use crate::{figures, report};
+use crate::report::{self, note};
 use lab::Lab;
 use plan::Plan;
 use scale::{Scale, What, name_of};
@@ -144,7 +143,7 @@ pub fn run(args: &Args) -> Result<()> {
 /// Figures as SVG and PNG, data as CSV and JSON.
 fn write(section: &Section, out: &Path) -> Result<()> {
     for f in &section.figures {
-        figures::save(&f.drawing, &out.join("figures"), &f.name)?;
+        report::save_figure(&f.drawing, &out.join("figures"), &f.name)?;
     }
     let data = out.join("data");
     std::fs::create_dir_all(&data)?;

@@ -4,14 +4,14 @@ use tweedie::config::{Config, LossKind, Method};
 use tweedie::data::{CacheMode, Dataset, SequenceSet};
 use tweedie::settings;
 
-use super::super::sequence_args::open_sequences;
-use super::super::train::open_data;
 use super::Args;
 use super::experiments;
 use super::given::Given;
 use super::scale::{Part, Scale, What, name_of};
+use crate::commands::train::open_data;
 use crate::failure::{Failure, Result};
 use crate::recipe;
+use crate::shared::sequence_args::open_sequences;
 
 /// A way to train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -11,10 +11,10 @@ use tweedie::train::Event;
 use tweedie::{checkpoint, files, interrupt, run, settings};
 use tweedie_engine::Device;
 
-use super::super::train::{left_out, new_trainer, note, open_material, train_with};
 use super::plan::{Plan, Planned};
+use crate::commands::train::{left_out, new_trainer, open_material, train_with};
 use crate::failure::{Failure, Result};
-use crate::report::{self, Progress};
+use crate::report::{self, Progress, note};
 
 /// What this command notes in a run's folder beside what `tweedie train` writes.
 const NOTE: &str = "reproduce.json";

@@ -1,9 +1,9 @@
 //! What an experiment has to show: tables, claims of the paper held against our numbers, figures, data.
 
 use serde_json::{Map, Value, json};
+use tweedie_figures::Drawing;
 
 use super::lab::{Summary, deviation};
-use crate::figures::Drawing;
 use crate::report::{Align, Table};
 
 /// One experiment, ready to be written.

@@ -1,13 +1,13 @@
 //! The ablation table: loss, guidance, coefficients, sampler.
 
 use tweedie::config::{SampleConfig, Sampler};
+use tweedie_figures::{Axis, BarSeries, BarsSpec, Drawing, Figure};
 
 use super::super::lab::{Lab, Reading, Summary};
 use super::super::plan::Variant::{self, Noise, Plain, Weighted, X0};
 use super::super::section::{Claim, Row, Section, Shown};
 use super::sampling_name;
 use crate::failure::Result;
-use crate::figures::{Axis, BarSeries, BarsSpec, Figure};
 
 pub const NEEDS: &[Variant] = &[Weighted, Plain, Noise, X0];
 
@@ -17,6 +17,38 @@ const COEFFICIENTS: &str = "coefficients";
 const SAMPLER: &str = "sampler";
 
 pub fn make(lab: &mut Lab) -> Result<Section> {
+    let results = measure(lab)?;
+    let chance = 100.0 / lab.plan.classes()?.data[0].class_names.len().max(1) as f64;
+    Ok(Section {
+        id: "ablation",
+        title: "What each part is good for".into(),
+        of: "ablation table",
+        text: vec![
+            format!(
+                "The paper's regression loss predicts the noise and ends near chance (0.13 % of a thousand classes). It does \
+                 not say how that network's output became a class, so both readings are here: as logits, as if only the \
+                 loss had changed, and turned into the clean vector that the noise implies, as in other diffusions. Since \
+                 ε̂ = (y_t − √ᾱ_t·λ·x̂0) / σ_t, the class that the network believes in is where the noise is least, so that \
+                 reading it as logits can fall below chance, which is {chance:.0} % here. Regression is sampled without \
+                 guidance, which is about logits."
+            ),
+            "The paper's rows of the first block are of epoch 400, the others of epoch 500; all of ours are of the last epoch. \
+             With and without guidance is a choice of the sampler: one and the same network, trained with dropped conditions."
+                .into(),
+        ],
+        grids: Vec::new(),
+        claims: claims(&results),
+        figures: vec![Shown {
+            name: "ablation".into(),
+            caption: "The rows of the table with one standard error (test images and, where there are several, seeds).".into(),
+            drawing: bars(&results)?,
+        }],
+        data: Vec::new(),
+        results,
+    })
+}
+
+fn measure(lab: &mut Lab) -> Result<Vec<Row>> {
     let guided = lab.sampling()?;
     let free = SampleConfig { guidance: 1.0, ..guided.clone() };
     let soft = SampleConfig { sampler: Sampler::Softmax, ..guided.clone() };
@@ -43,12 +75,16 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         let ours = lab.score(variant, sample, reading)?;
         results.push(Row { block, name: name.into(), sampling: sampling_name(sample), paper, ours });
     }
+    Ok(results)
+}
+
+fn claims(results: &[Row]) -> Vec<Claim> {
     let of = |block: &str, name: &str| -> &Summary {
         results.iter().find(|r| r.block == block && r.name.starts_with(name)).map_or(&results[0].ours, |r| &r.ours)
     };
     let ce = of(LOSS, "cross-entropy");
     let logits = of(LOSS, "regression of the noise, output read");
-    let claims = vec![
+    vec![
         Claim::new("cross-entropy above regression of the noise read as logits", 82.72 - 0.13, ce, logits),
         Claim::new("guidance helps", 82.82 - 82.36, of(GUIDANCE, "with g"), of(GUIDANCE, "without")),
         Claim::new(
@@ -58,10 +94,13 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
             of(COEFFICIENTS, "with c"),
         ),
         Claim::new("argmax above softmax", 82.82 - 82.35, of(SAMPLER, "argmax"), of(SAMPLER, "softmax")),
-    ];
+    ]
+}
+
+fn bars(results: &[Row]) -> Result<Drawing> {
     let shown = |r: &&Row| !(r.block == LOSS && r.sampling.starts_with("1 step"));
     let rows: Vec<&Row> = results.iter().filter(shown).collect();
-    let drawing = Figure::bars(&BarsSpec {
+    Ok(Figure::bars(&BarsSpec {
         title: "Ablation: regression of noise and of x0, cross-entropy and its settings".into(),
         y: Axis::linear("top-1 on the test images (%)").range(0.0, 110.0),
         categories: rows.iter().map(|r| short(r)).collect(),
@@ -73,35 +112,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         decimals: Some(1),
         size: Some((520.0, 300.0)),
         ..BarsSpec::default()
-    })?;
-    let chance = 100.0 / lab.plan.classes()?.data[0].class_names.len().max(1) as f64;
-    Ok(Section {
-        id: "ablation",
-        title: "What each part is good for".into(),
-        of: "ablation table",
-        text: vec![
-            format!(
-                "The paper's regression loss predicts the noise and ends near chance (0.13 % of a thousand classes). It does \
-                 not say how that network's output became a class, so both readings are here: as logits, as if only the \
-                 loss had changed, and turned into the clean vector that the noise implies, as in other diffusions. Since \
-                 ε̂ = (y_t − √ᾱ_t·λ·x̂0) / σ_t, the class that the network believes in is where the noise is least, so that \
-                 reading it as logits can fall below chance, which is {chance:.0} % here. Regression is sampled without \
-                 guidance, which is about logits."
-            ),
-            "The paper's rows of the first block are of epoch 400, the others of epoch 500; all of ours are of the last epoch. \
-             With and without guidance is a choice of the sampler: one and the same network, trained with dropped conditions."
-                .into(),
-        ],
-        results,
-        grids: Vec::new(),
-        claims,
-        figures: vec![Shown {
-            name: "ablation".into(),
-            caption: "The rows of the table with one standard error (test images and, where there are several, seeds).".into(),
-            drawing,
-        }],
-        data: Vec::new(),
-    })
+    })?)
 }
 
 /// A name that fits below a bar.

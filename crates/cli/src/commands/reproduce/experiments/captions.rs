@@ -5,6 +5,7 @@ use tweedie::config::{SampleConfig, Unmasking};
 use tweedie::data::SequenceFormat;
 use tweedie::metrics::captions::{CaptionScores, Intervals};
 use tweedie::texts::Captions;
+use tweedie_figures::{Axis, BarSeries, BarsSpec, Drawing, Figure, Panel, PanelLine, PanelsSpec, Tone};
 
 use super::super::caption_lab::{Score, mean};
 use super::super::lab::{Lab, deviation};
@@ -12,7 +13,6 @@ use super::super::plan::Variant::{self, CaptionMdd, CaptionTdd};
 use super::super::section::{Claim, Data, Grid, Section, Shown, with_deviation};
 use super::sampling_name;
 use crate::failure::Result;
-use crate::figures::{Axis, BarSeries, BarsSpec, Figure, Panel, PanelLine, PanelsSpec, Tone};
 use crate::report::Align;
 
 pub const NEEDS: &[Variant] = &[CaptionTdd, CaptionMdd];
@@ -205,7 +205,7 @@ fn data(rows: &[Scored], exact: bool) -> Data {
     }
 }
 
-fn bars(rows: &[Scored]) -> Result<crate::figures::Drawing> {
+fn bars(rows: &[Scored]) -> Result<Drawing> {
     let scores: Vec<Score> = rows.iter().map(|s| Score::of(&s.cider())).collect();
     let top = scores.iter().map(|s| s.mean() + s.uncertainty()).fold(0.0, f64::max);
     Ok(Figure::bars(&BarsSpec {
@@ -234,7 +234,7 @@ fn pick(n: usize, (first, more): (usize, usize), wrong: impl Fn(usize) -> bool) 
 }
 
 /// Images with references and captions; which they are.
-fn gallery(lab: &mut Lab, steps: usize) -> Result<(crate::figures::Drawing, Data, String)> {
+fn gallery(lab: &mut Lab, steps: usize) -> Result<(Drawing, Data, String)> {
     let [tdd, mdd] = lab.both_captions(0, steps)?;
     let source = lab.caption_test(CaptionTdd, 0)?;
     let exact = lab.plan.captions()?.data[0].format == SequenceFormat::Embedded;

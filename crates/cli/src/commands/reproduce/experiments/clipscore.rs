@@ -6,9 +6,8 @@ use std::path::Path;
 use serde_json::json;
 use tweedie::metrics::captions::score;
 use tweedie::metrics::clip::{Clip, derangement};
+use tweedie_figures::{Axis, BarSeries, BarsSpec, Drawing, Figure};
 
-use super::super::super::clip_scores::Judge;
-use super::super::super::train::note;
 use super::super::caption_lab::{Score, mean};
 use super::super::lab::Lab;
 use super::super::plan::Variant::{self, CaptionMdd, CaptionTdd};
@@ -16,8 +15,8 @@ use super::super::runs::stop_if_asked;
 use super::super::section::{Claim, Data, Grid, Section, Shown, with_deviation};
 use super::sampling_name;
 use crate::failure::Result;
-use crate::figures::{Axis, BarSeries, BarsSpec, Figure};
-use crate::report::Align;
+use crate::report::{Align, note};
+use crate::shared::clip_scores::Judge;
 
 pub const NEEDS: &[Variant] = &[CaptionTdd, CaptionMdd];
 
@@ -38,42 +37,76 @@ type Values = [Vec<Vec<f64>>; 4];
 
 pub fn make(lab: &mut Lab) -> Result<Section> {
     let sampling = lab.caption_sampling()?;
-    let (metric, values, mut text) = match lab.clip {
+    let (metric, values, mut text) = measure(lab, sampling.steps)?;
+    text.push(format!("Captions: {}; all {} test images.", sampling_name(&sampling), values[0][0].len()));
+    let scores: Vec<Score> = values.iter().map(|v| Score::of(v)).collect();
+    Ok(Section {
+        id: "clipscore",
+        title: if lab.clip.is_some() {
+            "CLIPScore".into()
+        } else {
+            "CLIPScore (none: CIDEr-D in its place)".to_string()
+        },
+        of: "CLIPScore table",
+        text,
+        grids: vec![grid(metric, &scores)],
+        claims: claims(&values, lab.clip.is_some()),
+        figures: vec![Shown {
+            name: "clipscore".into(),
+            caption: "With one standard error (test images and, where there are several, seeds).".into(),
+            drawing: bars(metric, &scores)?,
+        }],
+        data: vec![data(metric, &values, &scores)],
+        ..Section::default()
+    })
+}
+
+/// The metric's name, its values, and how they came about.
+fn measure(lab: &mut Lab, steps: usize) -> Result<(&'static str, Values, Vec<String>)> {
+    match lab.clip {
         Some(folder) => {
             let said = format!(
                 "Cosine of image and text features of {}, as in the paper. Where an image has several references, their mean. \
                  Shuffled: the references of another image.",
                 folder.display()
             );
-            ("CLIPScore (cosine)", by_clip(lab, folder, sampling.steps)?, vec![said])
+            Ok(("CLIPScore (cosine)", by_clip(lab, folder, steps)?, vec![said]))
         }
         None => {
             note("clipscore: no CLIP was given (--clip FOLDER); CIDEr-D stands in");
-            let (values, how) = by_references(lab, sampling.steps)?;
+            let (values, how) = by_references(lab, steps)?;
             let said = "No CLIP was given, so these are not CLIPScores: pass --clip FOLDER with a CLIP model as transformers saves \
                         it (config.json, model.safetensors, tokenizer files). In its place stands CIDEr-D, which compares \
                         texts and never looks at an image. The paper’s column is CLIPScore, and only the order of the rows can \
                         be compared.";
-            ("CIDEr-D", values, vec![said.into(), how])
+            Ok(("CIDEr-D", values, vec![said.into(), how]))
         }
-    };
-    text.push(format!("Captions: {}; all {} test images.", sampling_name(&sampling), values[0][0].len()));
-    let scores: Vec<Score> = values.iter().map(|v| Score::of(v)).collect();
-    let paper = |row: usize| ROWS[row].1.parse::<f64>().unwrap_or(f64::NAN);
+    }
+}
+
+/// The paper's CLIPScore of a row.
+fn paper(row: usize) -> f64 {
+    ROWS[row].1.parse().unwrap_or(f64::NAN)
+}
+
+fn claims(values: &Values, by_clip: bool) -> Vec<Claim> {
     let claim = |what: &str, a: usize, b: usize| {
         let d = Score::difference(&values[a], &values[b]);
         // Differences of CLIPScores say nothing about another metric but their sign.
-        let by = lab.clip.map(|_| paper(a) - paper(b));
+        let by = by_clip.then(|| paper(a) - paper(b));
         Claim { what: what.into(), paper: by, ours: d.mean(), error: d.uncertainty() }
     };
-    let claims = vec![
+    vec![
         claim("TDD above MDD", TDD, MDD),
         claim("ground truth above TDD", TRUE, TDD),
         claim("MDD above shuffled captions", MDD, SHUFFLED),
-    ];
+    ]
+}
+
+fn bars(metric: &str, scores: &[Score]) -> Result<Drawing> {
     let low = scores.iter().map(|s| 1.2 * (s.mean() - s.uncertainty())).fold(0.0, f64::min);
     let high = scores.iter().map(|s| 1.12 * (s.mean() + s.uncertainty())).fold(1e-3, f64::max);
-    let drawing = Figure::bars(&BarsSpec {
+    Ok(Figure::bars(&BarsSpec {
         title: format!("{metric} of true, shuffled and generated captions"),
         y: Axis::linear(format!("{metric}, test images")).range(low, high),
         categories: ["true", "shuffled", "MDD", "TDD"].map(String::from).to_vec(),
@@ -85,10 +118,10 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         decimals: Some(2),
         size: Some((360.0, 240.0)),
         ..BarsSpec::default()
-    })?;
-    let rows = ROWS.iter().zip(&scores).map(|((name, paper), s)| {
-        vec![name.to_string(), paper.to_string(), with_deviation(&s.per_seed), format!("{:.3}", s.standard_error)]
-    });
+    })?)
+}
+
+fn grid(metric: &str, scores: &[Score]) -> Grid {
     use Align::{Left, Right};
     let columns = vec![
         ("".into(), Left),
@@ -96,7 +129,13 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         (format!("ours, {metric}"), Right),
         ("standard error".into(), Right),
     ];
-    let grid = Grid { columns, rows: rows.collect() };
+    let rows = ROWS.iter().zip(scores).map(|((name, paper), s)| {
+        vec![name.to_string(), paper.to_string(), with_deviation(&s.per_seed), format!("{:.3}", s.standard_error)]
+    });
+    Grid { columns, rows: rows.collect() }
+}
+
+fn data(metric: &str, values: &Values, scores: &[Score]) -> Data {
     let each = |(row, s): (usize, &Score)| -> Vec<_> {
         let of = |(seed, v): (usize, &f64)| {
             let images = values[row][seed].len();
@@ -112,30 +151,11 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         };
         s.per_seed.iter().enumerate().map(of).collect()
     };
-    let data = Data {
+    Data {
         name: "clipscore".into(),
         columns: vec!["captions", "paper_clipscore", "metric", "seed", "value", "standard_error_of_test_set", "images"],
         rows: scores.iter().enumerate().flat_map(each).collect(),
-    };
-    Ok(Section {
-        id: "clipscore",
-        title: if lab.clip.is_some() {
-            "CLIPScore".into()
-        } else {
-            "CLIPScore (none: CIDEr-D in its place)".to_string()
-        },
-        of: "CLIPScore table",
-        text,
-        grids: vec![grid],
-        claims,
-        figures: vec![Shown {
-            name: "clipscore".into(),
-            caption: "With one standard error (test images and, where there are several, seeds).".into(),
-            drawing,
-        }],
-        data: vec![data],
-        ..Section::default()
-    })
+    }
 }
 
 fn wide(cosines: &[f32]) -> Vec<f64> {

@@ -1,12 +1,13 @@
 //! TDD and MDD over epochs.
 
+use tweedie_figures::{Axis, Figure, LinesSpec, Series};
+
 use super::super::lab::Lab;
 use super::super::plan::Variant::{self, Masked, Plain, Weighted};
 use super::super::section::{Data, Section, Shown};
 use super::history::{History, top1};
 use super::sampling_name;
 use crate::failure::Result;
-use crate::figures::{Axis, Figure, LinesSpec, Series};
 
 pub const NEEDS: &[Variant] = &[Weighted, Plain, Masked];
 

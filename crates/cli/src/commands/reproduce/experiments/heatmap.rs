@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tweedie::sample::{Prediction, softmax};
 use tweedie::train::evaluate;
+use tweedie_figures::{Axis, Figure, LinesSpec, Series};
 
-use super::super::super::looks;
 use super::super::lab::Lab;
 use super::super::plan::Variant::{self, Plain, Weighted};
 use super::super::runs::stop_if_asked;
 use super::super::section::{Data, Section, Shown};
 use super::{over_seeds, sampling_name};
 use crate::failure::Result;
-use crate::figures::{Axis, Figure, LinesSpec};
+use crate::shared::looks;
 
 pub const NEEDS: &[Variant] = &[Weighted, Plain];
 
@@ -21,38 +21,8 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     let (mut figures, mut cells, mut rows, mut lines) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut ends = Vec::new();
     for &variant in NEEDS {
-        stop_if_asked("while measuring")?;
-        let source = lab.test(0)?.clone();
-        let m = lab.model(variant, 0)?;
-        let looks = looks::look(&m.trained, &m.config, &source)?;
-        let (label, steps) = looks.distributions();
-        for (t, p) in &steps {
-            let each = p.iter().enumerate();
-            cells.extend(each.map(|(c, p)| {
-                vec![json!(variant.id()), json!(t), json!(m.trained.class_names[c]), json!(p), json!(label)]
-            }));
-        }
-        figures.push(Shown {
-            name: format!("heatmap-{}", variant.id()),
-            caption: format!("{}: one test image from pure noise (top) to the answer (bottom).", variant.name()),
-            drawing: looks.heatmap()?,
-        });
-        let mut tops: Vec<Vec<f64>> = Vec::new();
-        for seed in 0..lab.plan.seeds() {
-            let steps = certainty(lab, variant, seed)?;
-            for (i, (t, c)) in steps.iter().enumerate() {
-                rows.push(vec![
-                    json!(variant.id()),
-                    json!(seed),
-                    json!(i + 1),
-                    json!(t),
-                    json!(c.top()),
-                    json!(c.bits()),
-                ]);
-            }
-            tops.push(steps.iter().map(|s| s.1.top()).collect());
-        }
-        let line = over_seeds(variant.name(), &tops);
+        figures.push(one_image(lab, variant, &mut cells)?);
+        let line = all_images(lab, variant, &mut rows)?;
         if let (Some(first), Some(last)) = (line.y.first(), line.y.last()) {
             ends.push(format!("{}, from {first:.3} to {last:.3}", variant.name()));
         }
@@ -68,15 +38,6 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     let several = if lab.plan.seeds() > 1 { "; bands: one deviation over seeds" } else { "" };
     let caption = format!("The likeliest class's probability at every step, mean over all test images{several}.");
     figures.push(Shown { name: "certainty".into(), caption, drawing });
-    let smoothing = lab.plan.classes()?.base.loss.smoothing;
-    let cap = match smoothing > 0.0 {
-        true => format!(
-            " Label smoothing of {smoothing} asks for {:.3} at most; guidance can go beyond where the condition matters, which at \
-             the last steps it hardly does, since the noisy vector shows its class by itself.",
-            1.0 - f64::from(smoothing) * (1.0 - 1.0 / lab.plan.classes()?.data[0].class_names.len().max(1) as f64)
-        ),
-        false => String::new(),
-    };
     Ok(Section {
         id: "heatmap",
         title: "From noise to a one-hot vector".into(),
@@ -87,7 +48,11 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
                  alone.",
                 sampling_name(&lab.sampling()?)
             ),
-            format!("Mean probability of the likeliest class over all test images: {}.{cap}", ends.join("; ")),
+            format!(
+                "Mean probability of the likeliest class over all test images: {}.{}",
+                ends.join("; "),
+                most_certain(lab)?
+            ),
         ],
         results: Vec::new(),
         grids: Vec::new(),
@@ -105,6 +70,52 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
                 rows,
             },
         ],
+    })
+}
+
+/// The distributions of one image as colours; their numbers go to `cells`.
+fn one_image(lab: &mut Lab, variant: Variant, cells: &mut Vec<Vec<Value>>) -> Result<Shown> {
+    stop_if_asked("while measuring")?;
+    let source = lab.test(0)?.clone();
+    let m = lab.model(variant, 0)?;
+    let looks = looks::look(&m.trained, &m.config, &source)?;
+    let (label, steps) = looks.distributions();
+    for (t, p) in &steps {
+        let each = p.iter().enumerate();
+        cells.extend(each.map(|(c, p)| {
+            vec![json!(variant.id()), json!(t), json!(m.trained.class_names[c]), json!(p), json!(label)]
+        }));
+    }
+    Ok(Shown {
+        name: format!("heatmap-{}", variant.id()),
+        caption: format!("{}: one test image from pure noise (top) to the answer (bottom).", variant.name()),
+        drawing: looks.heatmap()?,
+    })
+}
+
+/// How certain a variant is over the steps, seed by seed; the numbers go to `rows`.
+fn all_images(lab: &mut Lab, variant: Variant, rows: &mut Vec<Vec<Value>>) -> Result<Series> {
+    let mut tops: Vec<Vec<f64>> = Vec::new();
+    for seed in 0..lab.plan.seeds() {
+        let steps = certainty(lab, variant, seed)?;
+        for (i, (t, c)) in steps.iter().enumerate() {
+            rows.push(vec![json!(variant.id()), json!(seed), json!(i + 1), json!(t), json!(c.top()), json!(c.bits())]);
+        }
+        tops.push(steps.iter().map(|s| s.1.top()).collect());
+    }
+    Ok(over_seeds(variant.name(), &tops))
+}
+
+/// What label smoothing leaves of certainty, in words.
+fn most_certain(lab: &Lab) -> Result<String> {
+    let smoothing = lab.plan.classes()?.base.loss.smoothing;
+    Ok(match smoothing > 0.0 {
+        true => format!(
+            " Label smoothing of {smoothing} asks for {:.3} at most; guidance can go beyond where the condition matters, which at \
+             the last steps it hardly does, since the noisy vector shows its class by itself.",
+            1.0 - f64::from(smoothing) * (1.0 - 1.0 / lab.plan.classes()?.data[0].class_names.len().max(1) as f64)
+        ),
+        false => String::new(),
     })
 }
 

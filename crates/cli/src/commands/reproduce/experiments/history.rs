@@ -1,11 +1,11 @@
 //! What runs wrote while they were trained, over all seeds.
 
 use serde_json::{Value, json};
+use tweedie_figures::Series;
 
 use super::super::lab::{Lab, deviation};
 use super::super::plan::Variant;
 use crate::failure::Result;
-use crate::figures::Series;
 
 /// A quantity of one variant: x, and y of every seed.
 pub struct History {

@@ -1,11 +1,12 @@
 //! Cross-entropy against regression over iterations.
 
+use tweedie_figures::{Axis, Figure, LinesSpec};
+
 use super::super::lab::Lab;
 use super::super::plan::Variant::{self, Noise, Plain, X0};
 use super::super::section::{Data, Section, Shown};
 use super::history::{History, top1};
 use crate::failure::Result;
-use crate::figures::{Axis, Figure, LinesSpec};
 
 pub const NEEDS: &[Variant] = &[Plain, Noise, X0];
 

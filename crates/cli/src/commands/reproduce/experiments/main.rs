@@ -1,13 +1,13 @@
 //! Table 1: TDD with and without coefficients against its masked twin.
 
 use tweedie::config::SampleConfig;
+use tweedie_figures::{Axis, BarSeries, BarsSpec, Figure};
 
 use super::super::lab::{Lab, Reading};
 use super::super::plan::Variant::{self, Masked, Plain, Weighted};
 use super::super::section::{Claim, Row, Section, Shown};
 use super::sampling_name;
 use crate::failure::Result;
-use crate::figures::{Axis, BarSeries, BarsSpec, Figure};
 
 pub const NEEDS: &[Variant] = &[Weighted, Plain, Masked];
 

@@ -13,6 +13,7 @@ mod tokens;
 mod trajectory;
 
 use tweedie::config::{SampleConfig, Sampler};
+use tweedie_figures::Series;
 
 use super::caption_lab::mean;
 use super::lab::{Lab, deviation};
@@ -20,7 +21,6 @@ use super::plan::Variant;
 use super::scale::What;
 use super::section::Section;
 use crate::failure::{Failure, Result};
-use crate::figures::Series;
 
 /// Everything, in the order of the paper.
 pub const ORDER: [What; 10] = [

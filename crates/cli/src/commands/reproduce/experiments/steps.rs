@@ -1,13 +1,13 @@
 //! Accuracy over sampling steps, with and without coefficients.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tweedie::config::SampleConfig;
+use tweedie_figures::{Axis, Figure, LinesSpec, Series};
 
 use super::super::lab::{Lab, Reading, Summary};
 use super::super::plan::Variant::{self, Plain, Weighted};
 use super::super::section::{Claim, Data, Section, Shown};
 use crate::failure::Result;
-use crate::figures::{Axis, Figure, LinesSpec, Series};
 
 pub const NEEDS: &[Variant] = &[Weighted, Plain];
 
@@ -15,34 +15,12 @@ const STEPS: [usize; 6] = [1, 2, 5, 10, 20, 50];
 
 pub fn make(lab: &mut Lab) -> Result<Section> {
     let guided = lab.sampling()?;
-    let mut series = Vec::new();
-    let mut rows = Vec::new();
+    let (mut series, mut rows) = (Vec::new(), Vec::new());
     let mut sweeps: Vec<Vec<Summary>> = Vec::new();
     for variant in [Weighted, Plain] {
         for guidance in [guided.guidance, 1.0] {
-            let mut sweep = Vec::new();
-            for steps in STEPS {
-                let sample = SampleConfig { steps, guidance, ..guided.clone() };
-                let s = lab.score(variant, &sample, Reading::Logits)?;
-                rows.push(vec![
-                    json!(variant.id()),
-                    json!(guidance),
-                    json!(steps),
-                    json!(s.mean()),
-                    json!(s.deviation()),
-                    json!(s.standard_error()),
-                ]);
-                sweep.push(s);
-            }
-            let name = match guidance == 1.0 {
-                true => format!("{}, no guidance", short(variant)),
-                false => format!("{}, guidance {guidance}", short(variant)),
-            };
-            let x = STEPS.iter().map(|s| *s as f64).collect();
-            let line = Series::new(name, x, sweep.iter().map(Summary::mean).collect());
-            let errors: Vec<f64> = sweep.iter().map(Summary::uncertainty).collect();
-            // Four bands would hide each other.
-            series.push(if guidance == 1.0 { line } else { line.spread(&errors) });
+            let sweep = sweep(lab, variant, &SampleConfig { guidance, ..guided.clone() }, &mut rows)?;
+            series.push(line(variant, guidance, &sweep));
             sweeps.push(sweep);
         }
     }
@@ -56,10 +34,6 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     let at = |steps: usize| STEPS.iter().position(|s| *s == steps).unwrap_or(0);
     let (with, without) = (&sweeps[0], &sweeps[2]);
     let gain = |s: &[Summary]| s[at(20)].mean() - s[0].mean();
-    let best = |s: &[Summary]| {
-        let i = (0..s.len()).fold(0, |b, i| if s[i].mean() > s[b].mean() { i } else { b });
-        format!("{:.2} % at {}", s[i].mean(), STEPS[i])
-    };
     Ok(Section {
         id: "steps",
         title: "How many steps".into(),
@@ -97,6 +71,42 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
             rows,
         }],
     })
+}
+
+/// Accuracy at each of [`STEPS`]; the numbers go to `rows`.
+fn sweep(lab: &mut Lab, variant: Variant, sample: &SampleConfig, rows: &mut Vec<Vec<Value>>) -> Result<Vec<Summary>> {
+    let mut sweep = Vec::new();
+    for steps in STEPS {
+        let s = lab.score(variant, &SampleConfig { steps, ..sample.clone() }, Reading::Logits)?;
+        rows.push(vec![
+            json!(variant.id()),
+            json!(sample.guidance),
+            json!(steps),
+            json!(s.mean()),
+            json!(s.deviation()),
+            json!(s.standard_error()),
+        ]);
+        sweep.push(s);
+    }
+    Ok(sweep)
+}
+
+fn line(variant: Variant, guidance: f32, sweep: &[Summary]) -> Series {
+    let name = match guidance == 1.0 {
+        true => format!("{}, no guidance", short(variant)),
+        false => format!("{}, guidance {guidance}", short(variant)),
+    };
+    let x = STEPS.iter().map(|s| *s as f64).collect();
+    let line = Series::new(name, x, sweep.iter().map(Summary::mean).collect());
+    let errors: Vec<f64> = sweep.iter().map(Summary::uncertainty).collect();
+    // Four bands would hide each other.
+    if guidance == 1.0 { line } else { line.spread(&errors) }
+}
+
+/// The best accuracy and its number of steps, in words.
+fn best(s: &[Summary]) -> String {
+    let i = (0..s.len()).fold(0, |b, i| if s[i].mean() > s[b].mean() { i } else { b });
+    format!("{:.2} % at {}", s[i].mean(), STEPS[i])
 }
 
 fn short(v: Variant) -> &'static str {

@@ -1,15 +1,15 @@
 //! Probabilities of single words over sampling steps: one that was corrected, one that was stable, one that was contested.
 
 use serde_json::json;
+use tweedie_figures::{Axis, Figure, HeatmapSpec, LinesSpec, Panel, PanelLine, PanelsSpec, Series, Tone};
 
-use super::super::super::trace::Token;
 use super::super::caption_lab::{CANDIDATES, Story};
 use super::super::lab::Lab;
 use super::super::plan::Variant::{self, CaptionTdd};
 use super::super::section::{Data, Grid, Section, Shown};
 use super::sampling_name;
+use crate::commands::predict::trace::Token;
 use crate::failure::Result;
-use crate::figures::{Axis, Figure, HeatmapSpec, LinesSpec, Panel, PanelLine, PanelsSpec, Series, Tone};
 use crate::report::Align;
 
 pub const NEEDS: &[Variant] = &[CaptionTdd];

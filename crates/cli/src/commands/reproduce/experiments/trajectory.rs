@@ -1,15 +1,15 @@
 //! A caption at every sampling step beside its image.
 
-use serde_json::json;
+use serde_json::{Value, json};
+use tweedie_figures::{Axis, Figure, LinesSpec, Panel, PanelLine, PanelsSpec, Series, Tone};
 
-use super::super::super::trace::Step;
 use super::super::caption_lab::{Story, mean};
 use super::super::lab::Lab;
 use super::super::plan::Variant::{self, CaptionMdd, CaptionTdd};
 use super::super::section::{Data, Section, Shown};
 use super::{over_seeds, sampling_name};
+use crate::commands::predict::trace::Step;
 use crate::failure::Result;
-use crate::figures::{Axis, Figure, LinesSpec, Panel, PanelLine, PanelsSpec, Tone};
 
 pub const NEEDS: &[Variant] = &[CaptionTdd, CaptionMdd];
 
@@ -19,45 +19,11 @@ const SHOWN: (usize, usize) = (2, 2);
 const MOST_STEPS: usize = 12;
 
 pub fn make(lab: &mut Lab) -> Result<Section> {
-    let (mut figures, mut followed) = (Vec::new(), 0);
-    let (mut rows, mut series, mut settled_rows, mut first_right) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut seen, mut series) = (Followed::default(), Vec::new());
     for &variant in NEEDS {
-        let mut curves: Vec<Vec<f64>> = Vec::new();
-        for seed in 0..lab.plan.seeds() {
-            let stories = lab.stories(variant, seed)?;
-            let curve = settled(&stories);
-            followed = stories.len();
-            for (i, share) in curve.iter().enumerate() {
-                let entropy = entropy(&stories, i);
-                settled_rows.push(vec![json!(variant.id()), json!(seed), json!(i + 1), json!(share), json!(entropy)]);
-            }
-            first_right.push((variant, curve.first().copied().unwrap_or(0.0)));
-            curves.push(curve);
-            if seed > 0 {
-                continue;
-            }
-            let picked = pick(&stories);
-            rows.extend(picked.iter().flat_map(|s| told(variant, s)));
-            let name = if variant == CaptionTdd { "TDD" } else { "MDD" };
-            figures.push(Shown {
-                name: format!("trajectory-{}", name.to_lowercase()),
-                caption: match variant {
-                    CaptionTdd => "TDD: the words that the network would choose at each step, from pure noise (top) to the caption \
-                                   (bottom). Words that are not yet those of the caption are grey."
-                        .into(),
-                    _ => "MDD, images chosen by the same rule: the words revealed so far; · is still masked.".to_string(),
-                },
-                drawing: Figure::panels(&PanelsSpec {
-                    title: format!("How captions come about: {name}"),
-                    columns: 1,
-                    panels: picked.iter().map(|s| panel(s)).collect(),
-                    width: Some(600.0),
-                    side: Some(110.0),
-                })?,
-            });
-        }
-        series.push(over_seeds(if variant == CaptionTdd { "TDD" } else { "MDD" }, &curves));
+        series.push(seen.follow(lab, variant)?);
     }
+    let Followed { mut figures, rows, settled_rows, first_right, images: followed } = seen;
     let several = if lab.plan.seeds() > 1 { "; bands: one deviation over seeds" } else { "" };
     figures.push(Shown {
         name: "trajectory-settled".into(),
@@ -105,6 +71,69 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
             },
         ],
         ..Section::default()
+    })
+}
+
+/// What was seen of captions as they came about.
+#[derive(Default)]
+struct Followed {
+    figures: Vec<Shown>,
+    /// Texts of the images that are shown, step by step.
+    rows: Vec<Vec<Value>>,
+    settled_rows: Vec<Vec<Value>>,
+    /// Percent of final words at the first step, for every seed.
+    first_right: Vec<(Variant, f64)>,
+    images: usize,
+}
+
+impl Followed {
+    /// Follow a variant over all seeds and draw the first; gives its share of final words over the steps.
+    fn follow(&mut self, lab: &mut Lab, variant: Variant) -> Result<Series> {
+        let mut curves: Vec<Vec<f64>> = Vec::new();
+        for seed in 0..lab.plan.seeds() {
+            let stories = lab.stories(variant, seed)?;
+            let curve = settled(&stories);
+            self.images = stories.len();
+            for (i, share) in curve.iter().enumerate() {
+                let entropy = entropy(&stories, i);
+                let row = vec![json!(variant.id()), json!(seed), json!(i + 1), json!(share), json!(entropy)];
+                self.settled_rows.push(row);
+            }
+            self.first_right.push((variant, curve.first().copied().unwrap_or(0.0)));
+            curves.push(curve);
+            if seed == 0 {
+                let picked = pick(&stories);
+                self.rows.extend(picked.iter().flat_map(|s| told(variant, s)));
+                self.figures.push(panels(variant, &picked)?);
+            }
+        }
+        Ok(over_seeds(short(variant), &curves))
+    }
+}
+
+fn short(variant: Variant) -> &'static str {
+    if variant == CaptionTdd { "TDD" } else { "MDD" }
+}
+
+fn panels(variant: Variant, picked: &[&Story]) -> Result<Shown> {
+    let name = short(variant);
+    Ok(Shown {
+        name: format!("trajectory-{}", name.to_lowercase()),
+        caption: match variant {
+            CaptionTdd => {
+                "TDD: the words that the network would choose at each step, from pure noise (top) to the caption \
+                           (bottom). Words that are not yet those of the caption are grey."
+                    .into()
+            }
+            _ => "MDD, images chosen by the same rule: the words revealed so far; · is still masked.".to_string(),
+        },
+        drawing: Figure::panels(&PanelsSpec {
+            title: format!("How captions come about: {name}"),
+            columns: 1,
+            panels: picked.iter().map(|s| panel(s)).collect(),
+            width: Some(600.0),
+            side: Some(110.0),
+        })?,
     })
 }
 
@@ -156,7 +185,7 @@ fn words(s: &Story, step: &Step) -> Vec<(String, bool)> {
     step.tokens[..n].iter().zip(&last.tokens).map(|(a, b)| (word(&a.text), a.text == b.text)).collect()
 }
 
-fn told(variant: Variant, s: &Story) -> Vec<Vec<serde_json::Value>> {
+fn told(variant: Variant, s: &Story) -> Vec<Vec<Value>> {
     let row = |(i, step): (usize, &Step)| {
         let text: Vec<String> = words(s, step).into_iter().map(|w| w.0).collect();
         vec![
@@ -197,9 +226,9 @@ fn panel(s: &Story) -> Panel {
 
 #[cfg(test)]
 pub mod tests {
-    use super::super::super::super::trace::Token;
     use super::*;
-    use crate::figures::Picture;
+    use crate::commands::predict::trace::Token;
+    use tweedie_figures::Picture;
 
     /// A story from words, a string per step; / ends it.
     pub fn story(steps: &[&str]) -> Story {

@@ -1,0 +1,177 @@
+//! `tweedie bench data`: how fast a data set becomes training batches.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tweedie::augment::{AugmentConfig, Transform};
+use tweedie::data::{
+    self, CacheMode, Loader, LoaderConfig, OpenOptions, SequenceConfig, SequenceOptions, Sequences, Task,
+};
+use tweedie::tokenize::{Kind, Tokenizer};
+
+use crate::commands::measure::eval;
+use crate::failure::{Failure, Result};
+use crate::recipe;
+use crate::report::{self, Align, Table};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Images with classes, captioned images, or text
+    data: PathBuf,
+    /// Side of the images that come out
+    #[arg(long, default_value_t = 224, value_name = "PIXELS")]
+    image: usize,
+    /// imagenet (the paper's), crop (random-resized crop and flip), light, or eval (centre crop)
+    #[arg(long, default_value = "imagenet", value_name = "NAME")]
+    augment: String,
+    /// Decoding threads; 0: one per core
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    workers: usize,
+    /// Examples of a batch
+    #[arg(long, default_value_t = 64, value_name = "B")]
+    batch: usize,
+    /// Decoded images of earlier epochs: off (each is decoded again, what a large set costs) or auto (kept if they fit)
+    #[arg(long, default_value = "off", value_name = "MODE")]
+    cache: String,
+    /// Augmentation of this recipe, at its image size, in the place of --augment and --image
+    #[arg(long, value_name = "NAME")]
+    recipe: Option<String>,
+    /// How long to measure
+    #[arg(long, default_value_t = 6.0, value_name = "S")]
+    seconds: f64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    data: String,
+    format: String,
+    augment: String,
+    image: usize,
+    workers: usize,
+    cache: String,
+    examples: usize,
+    seconds: f64,
+    per_second: f64,
+    per_worker: f64,
+    /// Per second of processor time, all threads together: the one to compare on a busy machine. Linux alone.
+    per_cpu_second: Option<f64>,
+    skipped: usize,
+}
+
+/// Processor time of all threads so far, in seconds, to a hundredth.
+fn cpu_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let after_name = stat.rsplit_once(')')?.1;
+    let ticks = |i: usize| after_name.split_whitespace().nth(i)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) / 100.0) // utime and stime; Linux counts hundredths on every machine
+}
+
+fn named(name: &str) -> Result<AugmentConfig> {
+    let light = AugmentConfig::light();
+    match name {
+        "imagenet" | "eval" => Ok(AugmentConfig::imagenet()),
+        "crop" => Ok(AugmentConfig { crop: AugmentConfig::imagenet().crop, ..light }),
+        "light" => Ok(light),
+        other => Err(Failure::input(format!("'{other}' is not an augmentation; use imagenet, crop, light or eval"))),
+    }
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let recipe = args.recipe.as_deref().map(|name| recipe::resolve(name, &[], &[])).transpose()?.map(|r| r.0);
+    let side = recipe.as_ref().map_or(args.image, |c| c.model.encoder.image);
+    let name = args.recipe.as_ref().unwrap_or(&args.augment);
+    let augment = match (recipe, args.augment.as_str()) {
+        (Some(c), _) => c.augment,
+        (None, name) => named(name)?,
+    };
+    if side == 0 || args.batch == 0 || args.seconds <= 0.0 || args.seconds.is_nan() {
+        return Err(Failure::input("--image, --batch and --seconds must be more than 0"));
+    }
+    let transform = |channels| match args.augment.as_str() {
+        "eval" => Transform::eval(&augment, side, channels),
+        _ => Transform::train(&augment, side, channels),
+    };
+    let cache: CacheMode = eval::parse("kind of cache", &args.cache, "auto or off")?;
+    let open = OpenOptions { decoded_bytes: cache.bytes(), ..OpenOptions::default() };
+    let config = |n: usize| LoaderConfig { threads: args.workers, ..LoaderConfig::train(args.batch.min(n), 0) };
+    let task = data::guess_task(&args.data)?;
+    let (mut loader, format) = if task == Task::Class {
+        let set = data::open(&args.data, &open)?;
+        let source = set.train()?.clone();
+        let n = source.len();
+        (Loader::new(source, transform(set.channels)?, config(n))?, set.format.to_string())
+    } else {
+        let set = data::open_sequences(&args.data, &SequenceOptions { open, ..SequenceOptions::default() })?;
+        let tokenizer = Arc::new(Tokenizer::train(Kind::Word, 5000, set.training_texts()?)?);
+        let sequences = Sequences::new(set.train()?.clone(), tokenizer, &SequenceConfig::lines(32))?;
+        let transform = if task == Task::Caption { Some(transform(3)?) } else { None };
+        let n = sequences.len();
+        (Loader::sequences(sequences, transform, config(n))?, set.format.to_string())
+    };
+    let (mut examples, mut begin, mut cpu) = (0, Instant::now(), cpu_seconds());
+    // Batches until queues are filled; with a cache until everything is in it, which takes the probes' second epoch.
+    let warm = if cache == CacheMode::Off { 8 } else { 8.max(2 * loader.batches_per_epoch()) };
+    for batch in 0.. {
+        let Some(next) = loader.next() else { break };
+        let next = next?;
+        if batch == warm {
+            (examples, begin, cpu) = (0, Instant::now(), cpu_seconds());
+        }
+        examples += next.indices.len();
+        loader.recycle(next);
+        if batch > warm && begin.elapsed() >= Duration::from_secs_f64(args.seconds) {
+            break;
+        }
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    let cpu = cpu.zip(cpu_seconds()).map(|(before, now)| now - before).filter(|s| *s > 0.0);
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let workers = if args.workers == 0 { cores } else { args.workers };
+    let per_second = examples as f64 / seconds;
+    let r = Report {
+        data: args.data.display().to_string(),
+        format,
+        augment: name.clone(),
+        image: side,
+        workers,
+        cache: args.cache.clone(),
+        examples,
+        seconds,
+        per_second,
+        per_worker: per_second / workers.min(cores) as f64,
+        per_cpu_second: cpu.map(|s| examples as f64 / s),
+        skipped: loader.skipped().count(),
+    };
+    if args.json {
+        return report::print_json(&r);
+    }
+    use Align::{Left, Right};
+    let mut t = Table::new(&[
+        ("format", Left),
+        ("augmentation", Left),
+        ("side", Right),
+        ("workers", Right),
+        ("cache", Left),
+        ("examples/s", Right),
+        ("per core", Right),
+        ("per CPU second", Right),
+        ("skipped", Right),
+    ]);
+    t.row(vec![
+        r.format,
+        r.augment,
+        r.image.to_string(),
+        r.workers.to_string(),
+        r.cache,
+        format!("{:.0}", r.per_second),
+        format!("{:.0}", r.per_worker),
+        r.per_cpu_second.map_or("–".into(), |n| format!("{n:.0}")),
+        r.skipped.to_string(),
+    ]);
+    report::print(&t.render())
+}

@@ -1,0 +1,6 @@
+//! `tweedie bench`: how fast things are.
+
+pub mod data;
+pub mod growth;
+pub mod model;
+pub mod ops;

@@ -1,0 +1,58 @@
+//! The products of a training step by themselves: no step can be faster than these.
+
+use tweedie::config::Config;
+use tweedie::model::{ConditionAttention, Pool};
+use tweedie_engine::ops::linear;
+
+use super::super::ops::{Setup, TapeOp, Timer};
+use crate::failure::Result;
+
+/// rows × inner → outer, and how many of them there are.
+struct Product {
+    rows: usize,
+    inner: usize,
+    outer: usize,
+    count: usize,
+}
+
+/// Four products of a block over `rows` tokens of width `d`.
+fn block(rows: usize, d: usize, count: usize) -> [Product; 4] {
+    [(d, 3 * d), (d, d), (d, 4 * d), (4 * d, d)].map(|(inner, outer)| Product { rows, inner, outer, count })
+}
+
+fn products(c: &Config) -> Vec<Product> {
+    let (e, d, sizes, b) = (&c.model.encoder, &c.model.denoiser, c.sizes(), c.train.batch);
+    let (mut all, mut cond) = (Vec::new(), 0);
+    if c.model.is_conditional() {
+        let patches = (e.image / e.patch).pow(2);
+        all.push(Product { rows: b * patches, inner: e.patch * e.patch * e.channels, outer: e.width, count: 1 });
+        all.extend(block(b * (patches + 1), e.width, e.depth));
+        cond = if c.model.pool == Pool::All { patches + 1 } else { 1 };
+        all.push(Product { rows: b * cond, inner: e.width, outer: d.width, count: 1 });
+    }
+    let rows = b * c.train.kfold;
+    if d.condition_attention == ConditionAttention::Prefix {
+        all.extend(block(b * cond, d.width, d.depth));
+        all.extend(block(rows * sizes.tokens, d.width, d.depth));
+    } else {
+        all.extend(block(rows * (cond + sizes.tokens), d.width, d.depth));
+    }
+    let n = rows * sizes.tokens;
+    all.push(Product { rows: n, inner: sizes.vocab, outer: d.width, count: 1 });
+    all.push(Product { rows: n, inner: d.width, outer: sizes.vocab, count: 1 });
+    all
+}
+
+/// Seconds of all products of a step, forward and backward, each timed alone; and how many operations they are.
+pub fn measure(c: &Config, setup: &Setup, timer: &Timer) -> Result<(f64, f64)> {
+    let (mut seconds, mut flops) = (0.0, 0.0);
+    for p in products(c) {
+        let mut op = TapeOp::make(setup, &[&[p.rows, p.inner]], &[&[p.outer, p.inner]], |t, v| {
+            linear::linear(t, &v[0], &v[1], None, None, None)
+        })?;
+        let one = timer.seconds(|| op.both().unwrap_or(Ok(())))?;
+        seconds += one * p.count as f64;
+        flops += 6.0 * (p.rows * p.inner * p.outer * p.count) as f64;
+    }
+    Ok((seconds, flops))
+}

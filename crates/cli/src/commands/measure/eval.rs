@@ -1,0 +1,181 @@
+//! `tweedie eval`: how good a trained model is, over sampling steps and guidance.
+
+use serde::Serialize;
+use tweedie::config::{SampleConfig, Sampler, Start};
+use tweedie::data::Task;
+use tweedie::metrics::Report;
+use tweedie::train::evaluate_quietly;
+
+use super::texts::{self, TextArgs};
+use crate::commands::train::open_data;
+use crate::failure::{Failure, Result};
+use crate::report::{self, Align, Table, note};
+use crate::shared::model_args::ModelArgs;
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum Split {
+    /// The test split, else the validation split
+    Final,
+    /// What checkpoints were chosen on
+    Val,
+    /// What the model learned from
+    Train,
+}
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Other data than those of the run
+    #[arg(long, value_name = "PATH")]
+    data: Option<String>,
+    /// Which images: final (the test split, else the validation split), val or train
+    #[arg(long, value_enum, default_value_t = Split::Final, value_name = "SPLIT")]
+    pub split: Split,
+    /// Numbers of sampling steps
+    #[arg(long, value_delimiter = ',', value_name = "S,…")]
+    pub steps: Vec<usize>,
+    /// Guidance weights (1: none)
+    #[arg(long, value_delimiter = ',', value_name = "W,…")]
+    pub guidance: Vec<f32>,
+    /// argmax, multinomial, softmax, ddim or ancestral
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    pub sampler: Vec<String>,
+    /// What the first step starts from: noise or zeros
+    #[arg(long, value_name = "START")]
+    pub start: Option<String>,
+    /// Follow the noise levels of another schedule
+    #[arg(long, value_name = "NAME")]
+    pub schedule: Option<String>,
+    /// Majority over this many draws (reported as such)
+    #[arg(long, value_name = "N")]
+    pub votes: Option<usize>,
+    /// Seed of the sampling noise
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// At most this many images
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub limit: usize,
+    /// Accuracy of each class
+    #[arg(long)]
+    pub per_class: bool,
+    #[command(flatten)]
+    pub text: TextArgs,
+}
+
+#[derive(Serialize)]
+struct Row {
+    sampler: Sampler,
+    steps: usize,
+    guidance: f32,
+    votes: usize,
+    #[serde(flatten)]
+    report: Report,
+}
+
+/// A name as the configuration spells it.
+pub fn parse<T: serde::de::DeserializeOwned>(what: &str, name: &str, known: &str) -> Result<T> {
+    serde_json::from_value(serde_json::Value::String(name.into()))
+        .map_err(|_| Failure::input(format!("'{name}' is not a {what}; use {known}")))
+}
+
+pub fn sampler(name: &str) -> Result<Sampler> {
+    parse("sampler", name, "argmax, multinomial, softmax, ddim or ancestral")
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let mut loaded = args.model.load()?;
+    if let Some(d) = &args.data {
+        loaded.config.data.path = d.clone();
+    }
+    if loaded.config.data.task != Task::Class {
+        return texts::run(args, &loaded);
+    }
+    let dataset = open_data(&loaded.config)?;
+    if dataset.class_names.len() > loaded.config.model.classes {
+        return Err(Failure::input(format!(
+            "the data have {} classes, the model {}",
+            dataset.class_names.len(),
+            loaded.config.model.classes
+        )));
+    }
+    let (source, origin) = match args.split {
+        Split::Final => dataset.final_split()?,
+        Split::Val => (dataset.val()?, dataset.val_origin.as_str()),
+        Split::Train => (dataset.train()?, "the training split"),
+    };
+    note(&format!("{}: step {}, {} images ({})", loaded.checkpoint.display(), loaded.step, source.len(), origin));
+    let mut base = loaded.config.sample.clone();
+    base.votes = args.votes.unwrap_or(base.votes).max(1);
+    base.seed = args.seed.unwrap_or(base.seed);
+    base.schedule = args.schedule.clone().unwrap_or(base.schedule);
+    if let Some(s) = &args.start {
+        base.start = parse::<Start>("start", s, "noise or zeros")?;
+    }
+    let tdd = loaded.trained.model.is_tdd();
+    let or = |v: &[usize], d: usize| if v.is_empty() || !tdd { vec![d] } else { v.to_vec() };
+    let samplers = match args.sampler.is_empty() || !tdd {
+        true => vec![base.sampler],
+        false => args.sampler.iter().map(|s| sampler(s)).collect::<Result<_>>()?,
+    };
+    let guidances = if args.guidance.is_empty() || !tdd { vec![base.guidance] } else { args.guidance.clone() };
+    let mut rows = Vec::new();
+    for &sampler in &samplers {
+        for &guidance in &guidances {
+            for steps in or(&args.steps, base.steps) {
+                if steps == 0 {
+                    return Err(Failure::input("--steps must be at least 1"));
+                }
+                let sample = SampleConfig { sampler, guidance, steps, ..base.clone() };
+                let m = evaluate_quietly(&loaded.trained, source, &loaded.config, &sample, args.limit)?;
+                rows.push(Row { sampler, steps, guidance, votes: base.votes, report: m.report() });
+            }
+        }
+    }
+    if args.model.json {
+        return report::print_json(&rows);
+    }
+    report::print(&text(&rows, tdd, args.per_class.then_some(loaded.trained.class_names.as_slice())))
+}
+
+fn text(rows: &[Row], tdd: bool, classes: Option<&[String]>) -> String {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("sampler", Left),
+        ("steps", Right),
+        ("guidance", Right),
+        ("votes", Right),
+        ("top-1 %", Right),
+        ("top-5 %", Right),
+        ("nll", Right),
+        ("ECE", Right),
+        ("images", Right),
+    ]);
+    for r in rows {
+        let name = serde_json::to_value(r.sampler).ok().and_then(|v| v.as_str().map(String::from)).unwrap_or_default();
+        let (name, steps, guidance, votes) = match tdd {
+            true => (name, r.steps.to_string(), r.guidance.to_string(), r.votes.to_string()),
+            false => ("MDD (one pass)".into(), "–".into(), "–".into(), "–".into()),
+        };
+        table.row(vec![
+            name,
+            steps,
+            guidance,
+            votes,
+            format!("{:.2}", 100.0 * r.report.top1),
+            format!("{:.2}", 100.0 * r.report.top5),
+            format!("{:.3}", r.report.nll),
+            format!("{:.3}", r.report.ece),
+            r.report.examples.to_string(),
+        ]);
+    }
+    let mut out = table.render();
+    if let (Some(names), Some(r)) = (classes, rows.last()) {
+        let mut t = Table::new(&[("class", Left), ("top-1 %", Right)]);
+        for (name, acc) in names.iter().zip(&r.report.per_class) {
+            t.row(vec![name.clone(), acc.map_or("–".into(), |a| format!("{:.2}", 100.0 * a))]);
+        }
+        out += &format!("\n{}", t.render());
+    }
+    out
+}

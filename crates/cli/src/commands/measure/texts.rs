@@ -1,0 +1,318 @@
+//! `tweedie eval` of captions and text.
+
+mod captions;
+
+use serde::Serialize;
+use tweedie::config::{SampleConfig, Sampler, Unmasking};
+use tweedie::data::{Sequences, Task};
+use tweedie::interrupt;
+use tweedie::metrics::{Diversity, diversity};
+use tweedie::model::Model;
+use tweedie::run::Loaded;
+use tweedie::texts;
+
+use super::eval::{self, Args, Split};
+use crate::failure::{Failure, Result};
+use crate::report::{self, Align, Table, note};
+use crate::shared::sampling_flags::{Given, meaningless};
+use crate::shared::sequence_args::open_sequences;
+
+/// Flags that only captions and text have.
+#[derive(clap::Args)]
+pub struct TextArgs {
+    /// Captions and text: the bound on −ln p from this many times per sequence (0: none for captions, 8 for text)
+    #[arg(long, default_value_t = 0, value_name = "DRAWS")]
+    bound: usize,
+    /// Print this many captions with their references, or samples of text
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    examples: usize,
+    /// Text: write this many texts and measure how varied they are
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    samples: u32,
+    /// Captions: CLIPScore by the CLIP model in this folder, as transformers saves it
+    #[arg(long, value_name = "FOLDER")]
+    clip: Option<std::path::PathBuf>,
+    /// Write captions (of the last row) and references as COCO JSON, or the samples of text, into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<std::path::PathBuf>,
+    /// Masked twin, and TDD trained with known tokens: settle tokens at random (TDD: none before the end) or the most
+    /// confident first
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    unmask: Vec<String>,
+    /// What TDD shows of tokens that are not settled: from pure noise (0) to guesses with the noise of the step (1)
+    #[arg(long, value_delimiter = ',', value_name = "SHARE,…")]
+    guesses: Vec<f32>,
+    /// Captions: write this many for each image and score the best of them
+    #[arg(long, value_name = "N")]
+    candidates: Option<usize>,
+    /// Captions: which candidate is the best, by the model's own bound (bound) or by likeness to the others (consensus)
+    #[arg(long, value_name = "NAME")]
+    rank: Option<String>,
+}
+
+/// A bound in nats and bits per token and, where the tokens are characters or decode to them, per character.
+#[derive(Serialize)]
+struct Bound {
+    sequences: usize,
+    tokens: f64,
+    nats_per_token: f64,
+    error: f64,
+    bits_per_token: f64,
+    bits_per_char: f64,
+    bits_per_char_error: f64,
+    chars: u64,
+    /// Share of tokens that stand for what the vocabulary lacks.
+    unknown: f64,
+}
+
+/// The split that `args` names.
+fn sequences(args: &Args, loaded: &Loaded) -> Result<(Sequences, String)> {
+    let set = open_sequences(&loaded.config.data, loaded.config.seed)?;
+    let (texts, origin) = match args.split {
+        Split::Final => set.final_split()?,
+        Split::Val => (set.val()?, set.val_origin.as_str()),
+        Split::Train => (set.train()?, "the training split"),
+    };
+    let tokenizer = loaded.trained.tokenizer()?.clone();
+    Ok((Sequences::new(texts.clone(), tokenizer, &loaded.config.data.sequence_config())?, origin.into()))
+}
+
+/// Flags that mean nothing for this task are refused: a table should not seem to answer them. Those of the sampler are left to
+/// [`settings`].
+fn check(args: &Args, loaded: &Loaded) -> Result<()> {
+    const BOUND: &str = "text is measured by its bound, which needs no sampler; see --samples";
+    let text = loaded.config.data.task == Task::Text;
+    let quiet = text && args.text.samples == 0;
+    for (given, flag, why) in [
+        (quiet && !args.steps.is_empty(), "--steps", BOUND),
+        (quiet && !args.sampler.is_empty(), "--sampler", BOUND),
+        (quiet && !args.text.unmask.is_empty(), "--unmask", BOUND),
+        (quiet && !args.text.guesses.is_empty(), "--guesses", BOUND),
+        (quiet && args.seed.is_some(), "--seed", BOUND),
+        (quiet && args.schedule.is_some(), "--schedule", BOUND),
+        (quiet && args.text.examples > 0, "--examples", BOUND),
+        (quiet && args.text.out.is_some(), "--out", BOUND),
+        (text && !args.guidance.is_empty(), "--guidance", "there is no image to guide to"),
+        (text && args.text.clip.is_some(), "--clip", "there are no images"),
+        (text && args.text.candidates.is_some(), "--candidates", "samples of text are not chosen among"),
+        (!text && args.text.samples > 0, "--samples", "captions are of the images there are; see --limit"),
+        (args.votes.is_some(), "--votes", "captions are not voted on"),
+        (args.start.is_some(), "--start", "sequences start from noise"),
+        (args.per_class, "--per-class", "sequences have no classes"),
+    ] {
+        if given {
+            return Err(meaningless(flag, why));
+        }
+    }
+    Ok(())
+}
+
+pub fn run(args: &Args, loaded: &Loaded) -> Result<()> {
+    check(args, loaded)?;
+    let settings = settings(args, loaded)?;
+    interrupt::install()?;
+    let (source, origin) = sequences(args, loaded)?;
+    note(&format!("{}: step {}, {} sequences ({origin})", loaded.checkpoint.display(), loaded.step, source.len()));
+    match loaded.config.data.task {
+        Task::Caption => captions::run(args, loaded, &source, &settings),
+        _ => text(args, loaded, &source, &settings),
+    }
+}
+
+/// Say what Ctrl-C has left undone.
+fn stopped(e: tweedie::Error, what: &str) -> Failure {
+    if matches!(e, tweedie::Error::Interrupted) {
+        note(&format!("interrupted while {what}; nothing was measured. --limit N takes fewer"));
+    }
+    e.into()
+}
+
+#[derive(Serialize)]
+struct TextReport {
+    #[serde(flatten)]
+    bound: Bound,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    samples: Option<Samples>,
+}
+
+/// Texts that the model wrote.
+#[derive(Serialize)]
+struct Samples {
+    sampler: Sampler,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unmask: Option<Unmasking>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guesses: Option<f32>,
+    steps: usize,
+    seed: u64,
+    diversity: Diversity,
+    examples: Vec<String>,
+}
+
+fn text(args: &Args, loaded: &Loaded, source: &Sequences, settings: &[SampleConfig]) -> Result<()> {
+    let draws = if args.text.bound == 0 { 8 } else { args.text.bound };
+    let [sample] = settings else {
+        return Err(Failure::input("samples of text are written in one way; give one of --steps, --sampler, --unmask"));
+    };
+    let samples = match args.text.samples {
+        0 => None,
+        n => Some(samples(args, loaded, sample, n)?),
+    };
+    let report = TextReport { bound: bound(args, loaded, source, draws)?, samples };
+    if args.model.json {
+        return report::print_json(&report);
+    }
+    report::print(&bound_text(&report.bound))?;
+    let Some(s) = &report.samples else { return Ok(()) };
+    report::print(&format!("\n{}", samples_text(s)))?;
+    s.examples.iter().try_for_each(|text| report::print(&format!("\n{text}\n")))
+}
+
+fn samples(args: &Args, loaded: &Loaded, sample: &SampleConfig, n: u32) -> Result<Samples> {
+    let mut made = texts::samples(&loaded.trained, &loaded.config, sample, n, &interrupt::requested)
+        .map_err(|e| stopped(e, "samples were written"))?;
+    if let Some(dir) = &args.text.out {
+        std::fs::create_dir_all(dir)?;
+        tweedie::files::write_atomic(&dir.join("samples.json"), &serde_json::to_vec_pretty(&made)?)?;
+        note(&format!("wrote {}", dir.display()));
+    }
+    let diversity = diversity(&made);
+    made.truncate(args.text.examples);
+    Ok(Samples {
+        sampler: sample.sampler,
+        unmask: (!loaded.trained.model.is_tdd()).then_some(sample.unmask),
+        guesses: guesses(&loaded.trained.model, sample),
+        steps: sample.steps_taken(loaded.trained.model.knows(), loaded.trained.model.sizes().tokens),
+        seed: sample.seed,
+        diversity,
+        examples: made,
+    })
+}
+
+fn samples_text(s: &Samples) -> String {
+    use Align::{Left, Right};
+    let heads = ["steps", "texts", "distinct-1", "distinct-2", "distinct-3", "self-BLEU-4", "unique %"];
+    let mut t = Table::new(&[vec![("sampler", Left)], heads.map(|h| (h, Right)).to_vec()].concat());
+    let d = &s.diversity;
+    let mut cells = vec![sampler_name(s.sampler, s.unmask, s.guesses), s.steps.to_string(), d.captions.to_string()];
+    cells.extend(d.distinct.iter().chain([&d.self_bleu4]).map(|v| format!("{v:.4}")));
+    cells.push(format!("{:.1}", 100.0 * d.unique));
+    t.row(cells);
+    t.render()
+}
+
+fn bound(args: &Args, loaded: &Loaded, source: &Sequences, draws: usize) -> Result<Bound> {
+    let texts::Bounded { bounds: b, chars, unknown } =
+        texts::bound_until(&loaded.trained, source, &loaded.config, draws, args.limit, &interrupt::requested)
+            .map_err(|e| stopped(e, "the bound was computed"))?;
+    let (estimate, tokens) = (b.per_token(), b.weight.iter().sum::<f64>());
+    let bits = estimate.in_bits();
+    let per_char = tokens / chars.max(1) as f64;
+    let unknown = unknown as f64 / tokens.max(1.0);
+    if unknown > 0.0 {
+        note(&format!(
+            "note: {:.2} % of the tokens stand for text that the model's vocabulary lacks; the bound is on these marks, not on that text",
+            100.0 * unknown
+        ));
+    }
+    Ok(Bound {
+        sequences: b.nats.len(),
+        tokens,
+        nats_per_token: estimate.mean,
+        error: estimate.error,
+        bits_per_token: bits.mean,
+        bits_per_char: bits.mean * per_char,
+        bits_per_char_error: bits.error * per_char,
+        chars,
+        unknown,
+    })
+}
+
+fn bound_text(b: &Bound) -> String {
+    use Align::Right;
+    let heads = ["sequences", "tokens", "nats/token", "±", "bits/token", "bits/char", "±"];
+    let mut t = Table::new(&heads.map(|h| (h, Right)));
+    t.row(vec![
+        b.sequences.to_string(),
+        format!("{:.0}", b.tokens),
+        format!("{:.4}", b.nats_per_token),
+        format!("{:.4}", b.error),
+        format!("{:.4}", b.bits_per_token),
+        format!("{:.4}", b.bits_per_char),
+        format!("{:.4}", b.bits_per_char_error),
+    ]);
+    format!("{}\nUpper bounds on −log p; ±: one standard error.\n", t.render())
+}
+
+/// Every combination of what the flags list, over the run's own settings.
+fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
+    let mut base = loaded.config.sample.clone();
+    base.seed = args.seed.unwrap_or(base.seed);
+    base.schedule = args.schedule.clone().unwrap_or(base.schedule);
+    base.candidates = args.text.candidates.unwrap_or(base.candidates);
+    if let Some(name) = &args.text.rank {
+        base.rank = eval::parse("way to rank", name, "bound or consensus")?;
+    }
+    let or = |given: Vec<SampleConfig>, base: &SampleConfig| if given.is_empty() { vec![base.clone()] } else { given };
+    let mut settings = vec![base];
+    for axis in 0..5 {
+        let mut next = Vec::new();
+        for s in &settings {
+            let changed: Vec<SampleConfig> = match axis {
+                0 => {
+                    let all = args.sampler.iter().map(|n| eval::sampler(n));
+                    all.map(|x| Ok(SampleConfig { sampler: x?, ..s.clone() })).collect::<Result<_>>()?
+                }
+                1 => args.guidance.iter().map(|&guidance| SampleConfig { guidance, ..s.clone() }).collect(),
+                2 => args.steps.iter().map(|&steps| SampleConfig { steps, ..s.clone() }).collect(),
+                3 => args.text.guesses.iter().map(|&guesses| SampleConfig { guesses, ..s.clone() }).collect(),
+                _ => {
+                    let all = args
+                        .text
+                        .unmask
+                        .iter()
+                        .map(|n| eval::parse::<Unmasking>("way to unmask", n, "random or confident"));
+                    all.map(|x| Ok(SampleConfig { unmask: x?, ..s.clone() })).collect::<Result<_>>()?
+                }
+            };
+            next.extend(or(changed, s));
+        }
+        settings = next;
+    }
+    if settings.iter().any(|s| s.steps == 0 || s.candidates == 0) {
+        return Err(Failure::input("--steps and --candidates must be at least 1"));
+    }
+    if settings.iter().any(|s| !(0.0..=1.0).contains(&s.guesses)) {
+        return Err(Failure::input("--guesses must lie in [0, 1]"));
+    }
+    let given = Given {
+        sampler: !args.sampler.is_empty(),
+        unmask: !args.text.unmask.is_empty(),
+        guesses: !args.text.guesses.is_empty(),
+        schedule: args.schedule.is_some(),
+    };
+    given.check(&loaded.trained.model, &settings)?;
+    Ok(settings)
+}
+
+fn sampler_name(sampler: Sampler, unmask: Option<Unmasking>, guesses: Option<f32>) -> String {
+    match (unmask, guesses) {
+        (None, None) => name(sampler),
+        (None, Some(g)) => format!("confident, {}, guesses {g}", name(sampler)),
+        // The masked twin takes the most likely token where it does not draw.
+        (Some(u), _) => match sampler {
+            Sampler::Softmax | Sampler::Ddim => format!("MDD {}, {}", name(u), name(Sampler::Argmax)),
+            _ => format!("MDD {}, {}", name(u), name(sampler)),
+        },
+    }
+}
+
+/// What is shown of tokens that are not settled, where a TDD model settles them one after another.
+fn guesses(model: &Model, s: &SampleConfig) -> Option<f32> {
+    (model.knows() && s.settles()).then_some(s.guesses)
+}
+
+/// A setting by the name it has in configurations.
+fn name(v: impl Serialize) -> String {
+    serde_json::to_value(v).ok().and_then(|v| v.as_str().map(String::from)).unwrap_or_default()
+}

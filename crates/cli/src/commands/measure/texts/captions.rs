@@ -1,0 +1,212 @@
+//! `tweedie eval` of captions: scores over settings, CLIPScore, examples, files.
+
+use std::ops::Range;
+use std::path::Path;
+
+use rayon::prelude::*;
+use serde::Serialize;
+use serde_json::json;
+use tweedie::config::{Rank, SampleConfig, Sampler, Unmasking};
+use tweedie::data::Sequences;
+use tweedie::interrupt;
+use tweedie::metrics::captions::{CaptionScores, Intervals};
+use tweedie::metrics::clip::Clip;
+use tweedie::metrics::{Diversity, diversity};
+use tweedie::run::Loaded;
+use tweedie::texts::{self, Captions};
+
+use super::super::eval::Args;
+use super::{bound_text, guesses, name, sampler_name, stopped};
+use crate::failure::Result;
+use crate::report::{self, Align, Table, note};
+use crate::shared::clip_scores::{ClipRows, Judge};
+
+/// Draws of the bootstrap.
+const DRAWS: usize = 1000;
+
+/// Seed of the shuffled captions: what CLIP says of them does not change with the sampling noise.
+const SHUFFLE: u64 = 0;
+
+#[derive(Serialize)]
+struct Row {
+    sampler: Sampler,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unmask: Option<Unmasking>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guesses: Option<f32>,
+    steps: usize,
+    guidance: f32,
+    candidates: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rank: Option<Rank>,
+    exact: f64,
+    #[serde(flatten)]
+    scores: CaptionScores,
+    intervals: Intervals,
+    diversity: Diversity,
+    skipped: usize,
+}
+
+impl Row {
+    fn best_of(&self) -> String {
+        self.rank.map_or("1".into(), |rank| format!("{} by {}", self.candidates, name(rank)))
+    }
+
+    /// Its settings in one line.
+    fn name(&self) -> String {
+        let best = self.rank.map_or(String::new(), |_| format!(", best of {}", self.best_of()));
+        let sampler = sampler_name(self.sampler, self.unmask, self.guesses);
+        format!("{sampler}, {} steps, guidance {}{best}", self.steps, self.guidance)
+    }
+}
+
+pub fn run(args: &Args, loaded: &Loaded, source: &Sequences, settings: &[SampleConfig]) -> Result<()> {
+    let tdd = loaded.trained.model.is_tdd();
+    // A folder that holds no CLIP should not be found out after an hour of captions.
+    let clip = match &args.text.clip {
+        Some(folder) => Some(Clip::load(folder, &loaded.trained.model.device())?),
+        None => None,
+    };
+    let (mut rows, mut made, mut last) = (Vec::new(), Vec::new(), Captions::default());
+    for s in settings {
+        last = texts::captions_until(&loaded.trained, source, &loaded.config, s, args.limit, &interrupt::requested)
+            .map_err(|e| stopped(e, "captions were written"))?;
+        let scores = last.scores()?;
+        rows.push(Row {
+            sampler: s.sampler,
+            unmask: (!tdd).then_some(s.unmask),
+            guesses: guesses(&loaded.trained.model, s),
+            steps: s.steps_taken(loaded.trained.model.knows(), loaded.trained.model.sizes().tokens),
+            guidance: s.guidance,
+            candidates: s.candidates,
+            rank: (s.candidates > 1).then_some(s.rank),
+            exact: last.exact(),
+            intervals: scores.bootstrap(DRAWS, 0),
+            scores,
+            diversity: diversity(&last.texts),
+            skipped: last.skipped.count(),
+        });
+        if clip.is_some() {
+            made.push(last.texts.clone());
+        }
+    }
+    last.skipped.errors.values().take(5).for_each(|e| note(&format!("left out: {e}")));
+    if let Some(dir) = &args.text.out {
+        write(dir, source, &last)?;
+    }
+    let clip = match &clip {
+        Some(clip) => Some(clip_rows(clip, source, &last, rows.iter().map(|r| r.name()).zip(&made))?),
+        None => None,
+    };
+    let bound = match args.text.bound {
+        0 => None,
+        draws => Some(super::bound(args, loaded, source, draws)?),
+    };
+    if args.model.json {
+        let shown: Vec<_> = examples(source, &last, args.text.examples)
+            .map(|(place, text, refs)| json!({ "place": place, "caption": text, "references": refs }))
+            .collect();
+        return report::print_json(&json!({ "rows": rows, "clip": clip, "bound": bound, "examples": shown }));
+    }
+    report::print(&table(&rows))?;
+    if let Some(clip) = &clip {
+        report::print(&clip.text())?;
+    }
+    for (place, text, refs) in examples(source, &last, args.text.examples) {
+        report::print(&format!("\n{place}\n  {text}\n  ({})\n", refs.join(" | ")))?;
+    }
+    match bound {
+        Some(b) => report::print(&format!("\n{}", bound_text(&b))),
+        None => Ok(()),
+    }
+}
+
+/// CLIPScore of captions, each set by its name; `last` has the images and references of them all.
+fn clip_rows<'a>(
+    clip: &Clip,
+    source: &Sequences,
+    last: &Captions,
+    made: impl Iterator<Item = (String, &'a Vec<String>)>,
+) -> Result<ClipRows> {
+    let read = |part: Range<usize>| {
+        if interrupt::requested() {
+            return Err(stopped(tweedie::Error::Interrupted, "images went through CLIP"));
+        }
+        last.indices[part].par_iter().map(|i| Ok(source.image(*i as usize)?)).collect()
+    };
+    let judge = Judge::new(clip, &last.references, SHUFFLE, read)?;
+    judge.rows(made.map(|(name, texts)| (name, texts.as_slice())))
+}
+
+/// Place, caption and references of the first `n`.
+fn examples<'a>(
+    source: &'a Sequences,
+    c: &'a Captions,
+    n: usize,
+) -> impl Iterator<Item = (String, &'a String, &'a Vec<String>)> {
+    let all = c.indices.iter().zip(&c.texts).zip(&c.references);
+    all.take(n).map(|((i, text), refs)| (source.place(*i as usize), text, refs))
+}
+
+fn table(rows: &[Row]) -> String {
+    use Align::{Left, Right};
+    let heads = [
+        ("sampler", Left),
+        ("steps", Right),
+        ("guidance", Right),
+        ("best of", Left),
+        ("CIDEr-D", Right),
+        ("95 %", Left),
+        ("BLEU-1", Right),
+        ("BLEU-4", Right),
+        ("ROUGE-L", Right),
+        ("exact %", Right),
+        ("unique %", Right),
+        ("repeated word %", Right),
+        ("images", Right),
+    ];
+    let mut t = Table::new(&heads);
+    for r in rows {
+        let s = &r.scores;
+        t.row(vec![
+            sampler_name(r.sampler, r.unmask, r.guesses),
+            r.steps.to_string(),
+            r.guidance.to_string(),
+            r.best_of(),
+            format!("{:.3}", s.cider_d),
+            format!("{:.3}–{:.3}", r.intervals.cider_d[0], r.intervals.cider_d[1]),
+            format!("{:.3}", s.bleu[0]),
+            format!("{:.3}", s.bleu[3]),
+            format!("{:.3}", s.rouge_l),
+            format!("{:.1}", 100.0 * r.exact),
+            format!("{:.1}", 100.0 * r.diversity.unique),
+            format!("{:.1}", 100.0 * r.diversity.repeated),
+            s.images.to_string(),
+        ]);
+    }
+    t.render()
+}
+
+/// `captions.json` as COCO wants results, `references.json` as COCO gives captions: what `tweedie score` reads.
+/// Images have their file names where the data are files.
+fn write(dir: &Path, source: &Sequences, c: &Captions) -> Result<()> {
+    std::fs::create_dir_all(dir)?;
+    let captions: Vec<_> =
+        c.indices.iter().zip(&c.texts).map(|(i, text)| json!({ "image_id": i, "caption": text })).collect();
+    let image = |i: &u32| match source.source().file_name(*i as usize) {
+        Some(file) => json!({ "id": i, "file_name": file }),
+        None => json!({ "id": i }),
+    };
+    let images: Vec<_> = c.indices.iter().map(image).collect();
+    let refs = c.indices.iter().zip(&c.references).flat_map(|(i, refs)| refs.iter().map(move |r| (i, r)));
+    let annotations: Vec<_> =
+        refs.enumerate().map(|(id, (i, r))| json!({ "id": id, "image_id": i, "caption": r })).collect();
+    for (name, value) in [
+        ("captions.json", json!(captions)),
+        ("references.json", json!({ "images": images, "annotations": annotations })),
+    ] {
+        tweedie::files::write_atomic(&dir.join(name), &serde_json::to_vec(&value)?)?;
+    }
+    note(&format!("wrote {}", dir.display()));
+    Ok(())
+}

@@ -1,0 +1,266 @@
+//! `tweedie trace`: how a prediction comes about, step by step; in the terminal, as JSON, or as a page to scrub through.
+
+mod page;
+mod terminal;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use tweedie::augment::{Address, Transform};
+use tweedie::config::SampleConfig;
+use tweedie::data::{Image, Task};
+use tweedie::run::Loaded;
+use tweedie::sample::{Generated, Generator, Request, classify, softmax};
+use tweedie::texts::free_ending;
+use tweedie_engine::Tensor;
+use tweedie_figures::Picture;
+
+use crate::commands::measure::eval;
+use crate::failure::{Failure, Result};
+use crate::report::{self, note};
+use crate::shared::image_input;
+use crate::shared::model_args::ModelArgs;
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// The image; a model of text alone takes none
+    input: Option<PathBuf>,
+    /// Sampling steps
+    #[arg(long, value_name = "S")]
+    steps: Option<usize>,
+    /// Guidance weight
+    #[arg(long, value_name = "W")]
+    guidance: Option<f32>,
+    /// argmax, multinomial, softmax, ddim or ancestral
+    #[arg(long, value_name = "NAME")]
+    sampler: Option<String>,
+    /// Seed of the sampling noise
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Candidates to keep for each token, at most 8
+    #[arg(long, default_value_t = 5, value_name = "K")]
+    top: usize,
+    /// Write a page that shows it all, to be opened in a browser
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// A whole sampling.
+#[derive(Serialize)]
+pub struct Trace {
+    run: String,
+    method: &'static str,
+    task: Task,
+    sampler: String,
+    guidance: f32,
+    seed: u64,
+    /// Path of the image, if there is one.
+    input: Option<String>,
+    /// What came out.
+    result: String,
+    steps: Vec<Step>,
+    /// The image as the model sees it, for pages.
+    #[serde(skip)]
+    picture: Option<Picture>,
+}
+
+/// One step: what the network says when it is told time `t`.
+#[derive(Serialize)]
+pub struct Step {
+    pub t: usize,
+    /// Share ᾱ of the signal in the noisy vectors that it sees.
+    pub alpha_bar: f64,
+    pub tokens: Vec<Token>,
+}
+
+/// One place of the sequence.
+#[derive(Serialize)]
+pub struct Token {
+    /// The chosen token; of the masked twin, `None` while it is masked.
+    pub text: Option<String>,
+    /// Its probability.
+    pub p: f64,
+    /// Nats.
+    pub entropy: f64,
+    /// The most likely ones.
+    pub top: Vec<(String, f64)>,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let loaded = args.model.load()?;
+    let mut sample = loaded.config.sample.clone();
+    sample.steps = args.steps.unwrap_or(sample.steps);
+    sample.guidance = args.guidance.unwrap_or(sample.guidance);
+    sample.seed = args.seed.unwrap_or(sample.seed);
+    sample.votes = 1;
+    if let Some(name) = &args.sampler {
+        sample.sampler = eval::sampler(name)?;
+    }
+    if sample.steps == 0 || args.top == 0 || args.top > 8 {
+        return Err(Failure::input("--steps must be at least 1, and --top 1 to 8"));
+    }
+    let image = match (&args.input, loaded.config.model.is_conditional()) {
+        (Some(path), true) => Some(image_input::read(path)?),
+        (None, true) => {
+            return Err(Failure::input("this model looks at an image; name one")
+                .hint(format!("tweedie trace {} IMAGE", args.model.run.display())));
+        }
+        (Some(path), false) => {
+            return Err(Failure::input(format!(
+                "this model writes text without any image; {} is not needed",
+                path.display()
+            )));
+        }
+        (None, false) => None,
+    };
+    let (images, picture) = match image {
+        Some(image) => {
+            let shown = picture(&loaded, image.clone())?;
+            (Some(image_input::tensor(&loaded.config, &loaded.trained.model.device(), vec![image])?), Some(shown))
+        }
+        None => (None, None),
+    };
+    let (steps, result) = match (loaded.config.data.task, &images) {
+        (Task::Class, Some(images)) => class_steps(&loaded, &sample, images, args.top)?,
+        _ => text_steps(&loaded, &sample, images.as_ref(), args.top)?,
+    };
+    let input = args.input.as_deref().zip(picture);
+    let trace = Trace::new(&args.model.run, &loaded, &sample, input, (result, steps));
+    if let Some(path) = &args.html {
+        trace.write(path, Form::Page)?;
+    }
+    match (args.model.json, &args.html) {
+        (true, _) => report::print_json(&trace),
+        (false, Some(_)) => report::print(&format!("{}\n", trace.result)),
+        (false, None) => terminal::show(&trace),
+    }
+}
+
+impl Trace {
+    /// A text or class that came about in `steps`; of an image, its path and what the model sees of it.
+    pub fn new(
+        run: &Path,
+        loaded: &Loaded,
+        sample: &SampleConfig,
+        input: Option<(&Path, Picture)>,
+        (result, steps): (String, Vec<Step>),
+    ) -> Trace {
+        let (input, picture) = input.map(|(path, picture)| (path.display().to_string(), picture)).unzip();
+        Trace {
+            run: run.display().to_string(),
+            method: if loaded.trained.model.is_tdd() { "TDD" } else { "MDD" },
+            task: loaded.config.data.task,
+            sampler: serde_json::to_value(sample.sampler)
+                .ok()
+                .and_then(|v| v.as_str().map(String::from))
+                .unwrap_or_default(),
+            guidance: sample.guidance,
+            seed: sample.seed,
+            input,
+            result,
+            steps,
+            picture,
+        }
+    }
+
+    pub fn write(&self, path: &Path, form: Form) -> Result<()> {
+        let bytes = match form {
+            Form::Page => page::render(self)?.into_bytes(),
+            Form::Json => serde_json::to_vec_pretty(self)?,
+        };
+        tweedie::files::write_atomic(path, &bytes)?;
+        note(&format!("wrote {}", path.display()));
+        Ok(())
+    }
+}
+
+/// How a trace is written.
+#[derive(Clone, Copy, Debug)]
+pub enum Form {
+    Page,
+    Json,
+}
+
+/// A file for a trace; the end of its name says in which form. For clap.
+pub fn file(name: &str) -> std::result::Result<(PathBuf, Form), String> {
+    let path = PathBuf::from(name);
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("html") => Ok((path, Form::Page)),
+        Some("json") => Ok((path, Form::Json)),
+        _ => Err("a trace is a page (.html) or JSON (.json)".into()),
+    }
+}
+
+/// The image as the model sees it.
+pub fn picture(loaded: &Loaded, image: Image) -> Result<Picture> {
+    let e = &loaded.config.model.encoder;
+    let transform = Transform::eval(&loaded.config.augment, e.image, e.channels)?;
+    let at = Address { seed: 0, epoch: 0, example: 0 };
+    let shown = transform.preview(image, at);
+    Ok(Picture { width: shown.width, height: shown.height, channels: shown.channels, pixels: shown.data })
+}
+
+/// A class is a sequence of one token.
+fn class_steps(loaded: &Loaded, sample: &SampleConfig, images: &Tensor, top: usize) -> Result<(Vec<Step>, String)> {
+    let t = &loaded.trained;
+    let mut all = Vec::new();
+    let last = classify(&t.model, images, &[0], &t.schedule, t.lambda, sample, |p| all.push((p.t, p.logits())))?;
+    if all.is_empty() {
+        all.push((0, Ok(last))); // the masked twin of a classifier: one pass
+    }
+    let mut steps = Vec::new();
+    for (time, logits) in all {
+        let p = softmax(&logits?);
+        let entropy = -p.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum::<f64>();
+        let mut ranked: Vec<(String, f64)> = t.class_names.iter().cloned().zip(p).collect();
+        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+        ranked.truncate(top);
+        let (text, p) = ranked.first().cloned().unwrap_or_default();
+        let tokens = vec![Token { text: Some(text), p, entropy, top: ranked }];
+        steps.push(Step { t: time, alpha_bar: t.schedule.alpha_bar(time), tokens });
+    }
+    let result = steps.last().and_then(|s| s.tokens[0].text.clone()).unwrap_or_default();
+    Ok((steps, result))
+}
+
+fn text_steps(
+    loaded: &Loaded,
+    sample: &SampleConfig,
+    images: Option<&Tensor>,
+    top: usize,
+) -> Result<(Vec<Step>, String)> {
+    let t = &loaded.trained;
+    let tokenizer = t.tokenizer()?;
+    let generator = Generator::new(&t.model, &t.schedule, t.lambda, sample)?;
+    let top = top.min(t.model.sizes().vocab);
+    let ending = images.map(|_| free_ending(tokenizer));
+    let made = generator.generate(&Request { ending, trace: Some(top), ..Request::new(images, &[0]) })?;
+    let result = match images {
+        Some(_) => tokenizer.decode(&made.tokens),
+        None => tokenizer.decode_packed(&made.tokens),
+    };
+    Ok((steps_of(loaded, &made, 0, top)?, result))
+}
+
+/// The steps of one of the texts that were generated with a trace of `top` candidates.
+pub fn steps_of(loaded: &Loaded, made: &Generated, row: usize, top: usize) -> Result<Vec<Step>> {
+    let t = &loaded.trained;
+    let tokenizer = t.tokenizer()?;
+    let (n, vocab) = (t.model.sizes().tokens, t.model.sizes().vocab as u32);
+    let step = |s: &tweedie::sample::Traced| {
+        let token = |i: usize| Token {
+            text: (s.tokens[i] < vocab).then(|| tokenizer.token(s.tokens[i])),
+            p: (s.log_probs[i] as f64).exp(),
+            entropy: s.entropy[i] as f64,
+            top: s.top[i * top..(i + 1) * top]
+                .iter()
+                .map(|(id, lp)| (tokenizer.token(*id), (*lp as f64).exp()))
+                .collect(),
+        };
+        let tokens = (row * n..(row + 1) * n).map(token).collect();
+        Step { t: s.t, alpha_bar: t.schedule.alpha_bar(s.t), tokens }
+    };
+    Ok(made.steps.iter().map(step).collect())
+}

@@ -1,0 +1,43 @@
+//! A trace as one page without anything outside it.
+
+use tweedie_figures::picture_uri;
+
+use super::Trace;
+use crate::failure::{Failure, Result};
+
+const PAGE: &str = include_str!("page.html");
+
+pub fn render(trace: &Trace) -> Result<String> {
+    let json = serde_json::to_string(trace).map_err(|e| Failure::ours(e.to_string()))?;
+    // Inside a script element only "</" could end it early.
+    let json = json.replace("</", "<\\/");
+    let image = trace.picture.as_ref().map_or("null".into(), |p| format!("\"{}\"", picture_uri(p)));
+    Ok(PAGE.replace("/*IMAGE*/null", &image).replace("/*TRACE*/null", &json))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Step, Token};
+    use super::*;
+    use tweedie::data::Task;
+
+    #[test]
+    fn a_token_cannot_end_the_script() {
+        let token = Token { text: Some("</script>".into()), p: 1.0, entropy: 0.0, top: vec![] };
+        let trace = Trace {
+            run: "r".into(),
+            method: "TDD",
+            task: Task::Text,
+            sampler: "argmax".into(),
+            guidance: 1.0,
+            seed: 0,
+            input: None,
+            result: "x".into(),
+            steps: vec![Step { t: 1, alpha_bar: 1.0, tokens: vec![token] }],
+            picture: None,
+        };
+        let page = render(&trace).unwrap();
+        assert_eq!(page.matches("</script>").count(), PAGE.matches("</script>").count());
+        assert!(page.contains("<\\/script>") && !page.contains("/*TRACE*/"));
+    }
+}

@@ -1,0 +1,8 @@
+//! What several commands need: their common flags, how images and sequences are opened, what is drawn and scored.
+
+pub mod clip_scores;
+pub mod image_input;
+pub mod looks;
+pub mod model_args;
+pub mod sampling_flags;
+pub mod sequence_args;

@@ -1,0 +1,35 @@
+//! Flags of every command that uses a trained model: which run, which of its weights, where, and how to print.
+
+use std::path::PathBuf;
+
+use tweedie::config::Precision;
+use tweedie::run::{self, Loaded, Weights};
+
+use crate::failure::Result;
+use crate::report::{self, note};
+
+#[derive(clap::Args)]
+pub struct ModelArgs {
+    /// Run folder, or one checkpoint in it
+    pub run: PathBuf,
+    /// The weights as trained, not their average
+    #[arg(long, display_order = 900)]
+    raw: bool,
+    /// auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto", value_name = "D", display_order = 901)]
+    device: String,
+    /// Print JSON
+    #[arg(long, display_order = 902)]
+    pub json: bool,
+}
+
+impl ModelArgs {
+    /// Open the device and the run, and say on stderr what there is to know about them.
+    pub fn load(&self) -> Result<Loaded> {
+        let choice = report::open_device(&self.device)?;
+        let weights = if self.raw { Weights::Raw } else { Weights::Ema };
+        let loaded = run::load(&self.run, weights, &choice.device, Precision::Auto)?;
+        loaded.notes.iter().for_each(|n| note(n));
+        Ok(loaded)
+    }
+}
