@@ -9,6 +9,7 @@ pub mod cpu;
 pub mod cuda;
 mod device;
 mod error;
+pub mod files;
 pub mod ops;
 pub mod optim;
 mod params;

@@ -132,13 +132,10 @@ pub fn cache_dir() -> Option<PathBuf> {
     Some(base)
 }
 
-/// Write a cache file so that a reader never sees half of it. A cache that cannot be written is no error: the work is
-/// done again next time.
+/// Write a cache file so that a reader never sees half of it, whatever other processes write there. A cache that cannot be
+/// written is no error: the work is done again next time.
 pub(super) fn write_cache(path: &std::path::Path, data: &[u8]) {
-    let aside = path.with_extension(format!("tmp{}", std::process::id()));
-    if std::fs::write(&aside, data).and_then(|()| std::fs::rename(&aside, path)).is_err() {
-        let _ = std::fs::remove_file(&aside);
-    }
+    let _ = crate::files::write_atomic_shared(path, data);
 }
 
 fn load_module(cubin: &[u8]) -> Result<sys::CUmodule> {
