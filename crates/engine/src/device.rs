@@ -38,6 +38,11 @@ pub struct Choice {
 }
 
 impl Device {
+    /// A usable GPU, else the CPU.
+    pub fn auto() -> Result<Device> {
+        Ok(Device::open("auto")?.device)
+    }
+
     /// Open `cpu`, `cuda`, `cuda:N` or `auto`. `auto` takes the first usable GPU, else the CPU, and says why; an
     /// explicit `cuda` never falls back.
     pub fn open(name: &str) -> Result<Choice> {

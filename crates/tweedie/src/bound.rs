@@ -7,13 +7,14 @@
 //! Both are sums over times of which a few are drawn per example: TDD's in proportion to what they are likely to add,
 //! MDD's evenly over the number of masked tokens. What is drawn is a pure function of seed and example.
 
-use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens};
+use tweedie_engine::ops::noisy_input::Eps;
 use tweedie_engine::ops::token_scores::{SCORES, token_scores};
 use tweedie_engine::{Device, Noise, Tape, Tensor, rng};
 
 use crate::error::{Error, Result};
 use crate::model::{Context, Input, Model, Pass};
-use crate::schedule::{Schedule, identity_probability};
+use crate::process::Process;
+use crate::trained::Trained;
 
 /// Stream of the noise in y_t; and of the times and masks.
 const STREAM: u32 = 0xb0d1;
@@ -189,8 +190,7 @@ fn uniform(seed: u64, address: [u32; 4]) -> f64 {
 /// The bound of TDD for one process and vocabulary.
 #[derive(Clone, Debug)]
 pub struct TddBound {
-    schedule: Schedule,
-    lambda: f64,
+    process: Process,
     vocab: usize,
     draws: usize,
     seed: u64,
@@ -200,7 +200,7 @@ pub struct TddBound {
 
 impl TddBound {
     /// With `draws` times per example; each costs one pass of the network over the batch, and one more is for t = 1.
-    pub fn new(schedule: &Schedule, lambda: f64, vocab: usize, draws: usize, seed: u64) -> Result<TddBound> {
+    pub fn new(process: &Process, vocab: usize, draws: usize, seed: u64) -> Result<TddBound> {
         if draws == 0 {
             return Err(Error::Input("a bound needs at least one draw per example".into()));
         }
@@ -210,15 +210,15 @@ impl TddBound {
         // A prediction is mostly right or wrong: its distance is about 0 or 1. The variance is least where a time's chance
         // goes with the root of the chance to be wrong, here that of a prediction without any context. One draw in five
         // is even in ln(1 + SNR), so that a network's mistakes where none are expected are seen too.
+        let schedule = process.schedule();
         let times = 2..=schedule.steps();
         let share = |f: &dyn Fn(usize) -> f64| -> Vec<f64> {
             let v: Vec<f64> = times.clone().map(f).collect();
             let sum: f64 = v.iter().sum();
             v.into_iter().map(|x| x / sum).collect()
         };
-        let scale = lambda * lambda;
         let wrong = share(&|t| {
-            let p = identity_probability(scale * schedule.snr(t), vocab);
+            let p = process.survival(t, vocab);
             (schedule.snr(t - 1) - schedule.snr(t)) * (1.0 - p).max(0.0).sqrt()
         });
         let even = share(&|t| ((1.0 + schedule.snr(t - 1)) / (1.0 + schedule.snr(t))).ln());
@@ -228,7 +228,7 @@ impl TddBound {
             sum
         };
         let up_to = wrong.into_iter().zip(even).map(add).collect();
-        Ok(TddBound { schedule: schedule.clone(), lambda, vocab, draws, seed, up_to })
+        Ok(TddBound { process: process.clone(), vocab, draws, seed, up_to })
     }
 
     /// The time at the point `u` of the drawing distribution, and the factor of ‖y_0 − p‖² there.
@@ -237,16 +237,17 @@ impl TddBound {
         let i = self.up_to.partition_point(|s| *s <= u * self.up_to[last]).min(last);
         let chance = self.up_to[i] - if i == 0 { 0.0 } else { self.up_to[i - 1] };
         let t = i + 2;
-        let change = self.schedule.snr(t - 1) - self.schedule.snr(t);
-        (t, 0.5 * self.lambda * self.lambda * change / chance)
+        let (schedule, lambda) = (self.process.schedule(), self.process.lambda());
+        (t, 0.5 * lambda * lambda * (schedule.snr(t - 1) - schedule.snr(t)) / chance)
     }
 
     /// What is left to know of a token's noisy vector at T, in nats: KL(q(y_T|y_0) ‖ N(0, 1)).
     fn prior(&self) -> f64 {
-        let (a, k) = (self.schedule.alpha_bar(self.schedule.steps()), self.vocab as f64);
+        let (schedule, lambda) = (self.process.schedule(), self.process.lambda());
+        let (a, k) = (schedule.alpha_bar(schedule.steps()), self.vocab as f64);
         // a + ln(1 − a) cancels for small a.
         let rest = if a < 1e-3 { -(a * a / 2.0 + a.powi(3) / 3.0 + a.powi(4) / 4.0) } else { a + (-a).ln_1p() };
-        0.5 * (self.lambda * self.lambda * a - k * rest)
+        0.5 * (lambda * lambda * a - k * rest)
     }
 
     /// The bounds of known tokens.
@@ -259,16 +260,9 @@ impl TddBound {
         let ids = Tensor::from_u32(device, &[b], known.examples.to_vec())?;
         let noise = Noise::new(device, self.seed, STREAM, 0)?;
         let scores = |t: &[usize], draw: u32| -> Result<Vec<Score>> {
-            let per_row =
-                |f: &dyn Fn(usize) -> f64| Tensor::from_f32(device, &[b], t.iter().map(|t| f(*t) as f32).collect());
-            let noisy = NoisyTokens {
-                tokens: clean.clone(),
-                signal: per_row(&|t| self.lambda * self.schedule.signal(t))?,
-                spread: per_row(&|t| self.schedule.spread(t))?,
-                eps: Eps::Drawn { noise: noise.later(draw), examples: ids.clone() },
-                vocab: self.vocab,
-            };
             let t: Vec<u32> = t.iter().map(|t| *t as u32).collect();
+            let eps = Eps::Drawn { noise: noise.later(draw), examples: ids.clone() };
+            let noisy = self.process.corrupt(clean.clone(), &t, self.vocab, eps)?;
             predict.scores(&Input::Noisy(&noisy), &t, &clean)
         };
         let first = scores(&vec![1; b], 0)?;
@@ -328,5 +322,16 @@ impl MddBound {
             draws.push((0..b).map(|e| n as f64 / counts[e] as f64 * known.sum(e, nats)).collect());
         }
         Ok(Bounds::new(&draws, |_| 0.0, known))
+    }
+}
+
+/// Bounds of tokens \[B·N\] by a trained model, one image each if it is told them; the weights of `known` as in [`Known`].
+pub fn of_trained(t: &Trained, images: Option<&Tensor>, known: &Known, draws: usize) -> Result<Bounds> {
+    let (vocab, device) = (t.model.sizes().vocab, t.model.device());
+    let network = Conditioned::new(&t.model, images)?;
+    let seed = 0;
+    match t.model.is_tdd() {
+        true => TddBound::new(&t.process, vocab, draws, seed)?.of(&network, &device, known),
+        false => MddBound { steps: t.process.steps(), draws, seed }.of(&network, &device, known),
     }
 }

@@ -21,6 +21,25 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A recipe that is none.
+    #[error("'{name}' is neither a recipe nor a readable file")]
+    NoRecipe {
+        /// What was asked for.
+        name: String,
+        /// The names there are.
+        recipes: String,
+        /// Why it is not a file to read.
+        source: std::io::Error,
+    },
+    /// Settings name no data (`data.path`).
+    #[error("no data are named")]
+    NoData,
+    /// A text holds a word that the model's vocabulary does not.
+    #[error("the model's vocabulary lacks '{word}'")]
+    UnknownWord {
+        /// The word.
+        word: String,
+    },
     /// From reading data.
     #[error(transparent)]
     Data(#[from] DataError),

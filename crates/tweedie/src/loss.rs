@@ -9,7 +9,7 @@ use tweedie_engine::{DType, Device, Noise, Tensor, Var, rng};
 use crate::config::{LossConfig, LossKind, MaskWeight};
 use crate::error::{Error, Result};
 use crate::model::{Context, Input, Model, Pass};
-use crate::schedule::{FIRST, Schedule};
+use crate::process::Process;
 
 /// One noisy copy per row; rows of one image follow each other.
 #[derive(Clone, Debug)]
@@ -26,9 +26,47 @@ pub struct Rows {
     pub targets: Option<Vec<f32>>,
     /// Tokens that are known, \[rows·N\]: shown at the first timestep, whatever that of their row. `None`: no times of their own.
     pub known: Option<Vec<bool>>,
+    /// A weight per clean token, \[rows·N\], such as less for padding ([`token_weights`]); `None`: 1 for all.
+    pub weights: Option<Vec<f32>>,
 }
 
 impl Rows {
+    /// Rows of clean tokens at times `t`, with nothing else special about them: their noise is addressed by their number.
+    pub fn new(tokens: Vec<u32>, t: Vec<u32>) -> Rows {
+        let rows = t.len();
+        Rows {
+            tokens,
+            t,
+            drop: vec![0; rows],
+            examples: (0..rows as u32).collect(),
+            targets: None,
+            known: None,
+            weights: None,
+        }
+    }
+
+    /// y_t of `n` tokens a row over `vocab` classes; where tokens may be known, each at its own time.
+    pub fn corrupt(
+        &self,
+        process: &Process,
+        device: &Device,
+        (n, vocab): (usize, usize),
+        noise: &NoiseOf,
+    ) -> Result<NoisyTokens> {
+        let b = self.t.len();
+        let eps = match noise {
+            NoiseOf::Drawn(noise) => {
+                Eps::Drawn { noise: (*noise).clone(), examples: Tensor::from_u32(device, &[b], self.examples.clone())? }
+            }
+            NoiseOf::Given(eps) => Eps::Given(eps.clone()),
+        };
+        let tokens = Tensor::from_u32(device, &[b, n], self.tokens.clone())?;
+        match self.known {
+            Some(_) => process.corrupt(tokens, &self.token_times(n), vocab, eps),
+            None => process.corrupt(tokens, &self.t, vocab, eps),
+        }
+    }
+
     /// Some of the rows, of `n` tokens over `vocab` classes.
     pub fn part(&self, range: std::ops::Range<usize>, n: usize, vocab: usize) -> Rows {
         let of = |v: &[u32], width: usize| v[range.start * width..range.end * width].to_vec();
@@ -39,13 +77,14 @@ impl Rows {
             examples: of(&self.examples, 1),
             targets: self.targets.as_ref().map(|q| q[range.start * n * vocab..range.end * n * vocab].to_vec()),
             known: self.known.as_ref().map(|k| k[range.start * n..range.end * n].to_vec()),
+            weights: self.weights.as_ref().map(|w| w[range.start * n..range.end * n].to_vec()),
         }
     }
 
     /// The timestep of each of `n` tokens of each row, \[rows·N\].
     fn token_times(&self, n: usize) -> Vec<u32> {
         let known = |i: usize| self.known.as_ref().is_some_and(|k| k[i]);
-        (0..self.t.len() * n).map(|i| if known(i) { FIRST as u32 } else { self.t[i / n] }).collect()
+        (0..self.t.len() * n).map(|i| if known(i) { Process::FIRST as u32 } else { self.t[i / n] }).collect()
     }
 }
 
@@ -55,45 +94,6 @@ pub enum NoiseOf<'a> {
     Drawn(&'a Noise),
     /// Given, \[rows, N, V\].
     Given(Tensor),
-}
-
-/// The recipe of y_t for rows at their timesteps; where tokens may be known, each at its own.
-pub fn corrupt(
-    device: &Device,
-    rows: &Rows,
-    n: usize,
-    vocab: usize,
-    schedule: &Schedule,
-    lambda: f64,
-    noise: &NoiseOf,
-) -> Result<NoisyTokens> {
-    let b = rows.t.len();
-    let (shape, times) = match rows.known {
-        Some(_) => (&[b, n][..], rows.token_times(n)),
-        None => (&[b][..], rows.t.clone()),
-    };
-    let level = |f: &dyn Fn(usize) -> f64| {
-        Tensor::from_f32(device, shape, times.iter().map(|t| f(*t as usize) as f32).collect())
-    };
-    Ok(NoisyTokens {
-        tokens: Tensor::from_u32(device, &[b, n], rows.tokens.clone())?,
-        signal: level(&|t| lambda * schedule.signal(t))?,
-        spread: level(&|t| schedule.spread(t))?,
-        eps: match noise {
-            NoiseOf::Drawn(noise) => {
-                Eps::Drawn { noise: (*noise).clone(), examples: Tensor::from_u32(device, &[b], rows.examples.clone())? }
-            }
-            NoiseOf::Given(eps) => Eps::Given(eps.clone()),
-        },
-        vocab,
-    })
-}
-
-/// The chance that a noisy vector belongs to class `a` rather than `b`, where it must be one of the two: Bayes' rule for
-/// one-hot vectors under Gaussian noise, with `prior` the chance of `a` and `a − b` the difference of its two coordinates.
-pub fn posterior_of_two(prior: f64, difference: f64, signal: f64, spread: f64) -> f64 {
-    let odds = (prior / (1.0 - prior)).ln() + signal * difference / (spread * spread);
-    1.0 / (1.0 + (-odds).exp())
 }
 
 /// Weights of clean tokens for a loss over sequences: `pad_weight` for the ids in `pads`, 1 for the others. `None` if that is
@@ -124,7 +124,8 @@ fn rows_context(p: &Pass, model: &Model, images: Option<&Tensor>, rows: &Rows) -
 }
 
 /// Sizes of a batch's tokens and weights must agree.
-fn check_rows(model: &Model, rows: &Rows, weights: Option<&[f32]>) -> Result<usize> {
+fn check_rows(model: &Model, rows: &Rows) -> Result<usize> {
+    let weights = rows.weights.as_deref();
     let count = rows.t.len() * model.sizes().tokens;
     if let Some(k) = rows.known.as_ref().filter(|k| k.len() != count) {
         return Err(Error::Input(format!("{} tokens that are known or not, for {count} places", k.len())));
@@ -136,82 +137,97 @@ fn check_rows(model: &Model, rows: &Rows, weights: Option<&[f32]>) -> Result<usi
     Ok(count)
 }
 
-/// TDD's loss of `rows` noisy copies of images whose features are computed once: the mean over rows and tokens, \[\].
-pub fn tdd_loss(
-    p: &Pass,
-    model: &Model,
-    images: &Tensor,
-    rows: &Rows,
-    schedule: &Schedule,
-    lambda: f64,
-    noise: &NoiseOf,
-    loss: &LossConfig,
-) -> Result<Var> {
-    tdd_sequence_loss(p, model, Some(images), rows, None, schedule, lambda, noise, loss)
+/// TDD's objective.
+pub struct TddLoss<'a> {
+    /// What corrupts the tokens.
+    pub process: &'a Process,
+    /// Which loss, and its weights.
+    pub config: &'a LossConfig,
+    /// Where ε comes from.
+    pub noise: NoiseOf<'a>,
 }
 
-/// As [`tdd_loss`], with or without images, and with a weight per clean token \[rows·N\] (see [`token_weights`]):
-/// Σ w·(ᾱ_t·)ce / Σ w. Known tokens weigh nothing.
-pub fn tdd_sequence_loss(
+impl TddLoss<'_> {
+    /// The loss of `rows`, noisy copies of `images` whose features are computed once: Σ w·(ᾱ_t·)ce / Σ w over rows and tokens, \[\].
+    /// Known tokens weigh nothing.
+    pub fn of(&self, p: &Pass, model: &Model, images: Option<&Tensor>, rows: &Rows) -> Result<Var> {
+        let (device, sizes) = (model.device(), model.sizes());
+        let count = check_rows(model, rows)?;
+        let context = rows_context(p, model, images, rows)?;
+        let noisy = rows.corrupt(self.process, &device, (sizes.tokens, sizes.vocab), &self.noise)?;
+        let times = rows.token_times(sizes.tokens);
+        let shown = if rows.known.is_some() { &times } else { &rows.t };
+        let features = model.features(p, &Input::Noisy(&noisy), shown, &context)?;
+        let weights = self.weights(rows, &times)?.map(|w| Tensor::from_f32(&device, &[count], w)).transpose()?;
+        let per_token = match self.config.kind {
+            LossKind::CrossEntropy => {
+                let targets = Target::of_rows(rows, &device, sizes.vocab)?;
+                cross_entropy(p, model, &features, &targets, weights.as_ref(), self.config.smoothing)?
+            }
+            kind => {
+                let logits = model.logits(p, &features)?;
+                // ε is y_t with no signal and unit spread; y_0 is y_t with no spread.
+                let r = rows.t.len();
+                let ones = Tensor::from_f32(&device, &[r], vec![1.0; r])?;
+                let zeros = Tensor::zeros(&device, &[r], DType::F32)?;
+                let (signal, spread) = if kind == LossKind::Noise { (zeros, ones) } else { (ones, zeros) };
+                let target = NoisyTokens { signal, spread, ..noisy }.vectors(DType::F32)?;
+                mean_square::mean_square(p.tape, &logits, &target, weights.as_ref())?
+            }
+        };
+        Ok(elementwise::mean(p.tape, &per_token)?)
+    }
+
+    /// A factor for each token, such that the mean over all is the loss; `None`: 1 for all.
+    fn weights(&self, rows: &Rows, times: &[u32]) -> Result<Option<Vec<f32>>> {
+        let (count, weighted) = (times.len(), self.config.weighted);
+        let of_time = |i: usize| if weighted { self.process.schedule().alpha_bar(times[i] as usize) } else { 1.0 };
+        if rows.weights.is_none() && rows.known.is_none() {
+            return Ok(weighted.then(|| (0..count).map(|i| of_time(i) as f32).collect()));
+        }
+        // Known tokens tell of others; what they are themselves is no question.
+        let open = |i: usize| rows.known.as_ref().is_none_or(|k| !k[i]);
+        let weight = |i: usize| if open(i) { rows.weights.as_ref().map_or(1.0, |w| w[i]) } else { 0.0 };
+        let by = match normaliser((0..count).map(weight), count) {
+            // Where all is known there is nothing to learn: a loss of 0, not an error.
+            Err(_) if rows.known.as_ref().is_some_and(|k| k.contains(&true)) => 0.0,
+            by => by?,
+        };
+        Ok(Some((0..count).map(|i| (of_time(i) * weight(i) as f64 * by) as f32).collect()))
+    }
+}
+
+/// Targets of a cross-entropy, on the device: classes, or distributions.
+enum Target {
+    Hard(Tensor),
+    Soft(Tensor),
+}
+
+impl Target {
+    fn of_rows(rows: &Rows, device: &Device, vocab: usize) -> Result<Target> {
+        let count = rows.tokens.len();
+        Ok(match &rows.targets {
+            None => Target::Hard(Tensor::from_u32(device, &[count], rows.tokens.clone())?),
+            Some(q) => Target::Soft(Tensor::from_f32(device, &[count, vocab], q.clone())?),
+        })
+    }
+}
+
+/// Cross-entropy of each token by the model's head, without ever holding all logits.
+fn cross_entropy(
     p: &Pass,
     model: &Model,
-    images: Option<&Tensor>,
-    rows: &Rows,
-    weights: Option<&[f32]>,
-    schedule: &Schedule,
-    lambda: f64,
-    noise: &NoiseOf,
-    loss: &LossConfig,
+    features: &Var,
+    targets: &Target,
+    weights: Option<&Tensor>,
+    smoothing: f32,
 ) -> Result<Var> {
-    let device = model.device();
-    let (sizes, r) = (model.sizes(), rows.t.len());
-    let count = check_rows(model, rows, weights)?;
-    let context = rows_context(p, model, images, rows)?;
-    let noisy = corrupt(&device, rows, sizes.tokens, sizes.vocab, schedule, lambda, noise)?;
-    let times = rows.token_times(sizes.tokens);
-    let shown = if rows.known.is_some() { &times } else { &rows.t };
-    let features = model.features(p, &Input::Noisy(&noisy), shown, &context)?;
-    let coefficient = |i: usize| match loss.weighted {
-        true => schedule.alpha_bar(times[i] as usize),
-        false => 1.0,
+    let (w, bias) = model.head(p);
+    let targets = match targets {
+        Target::Hard(t) => Targets::Hard(t),
+        Target::Soft(q) => Targets::Soft(q),
     };
-    // Known tokens tell of others; what they are themselves is no question.
-    let open = |i: usize| rows.known.as_ref().is_none_or(|k| !k[i]);
-    let weights = match (weights, &rows.known) {
-        (None, None) => loss.weighted.then(|| (0..count).map(|i| coefficient(i) as f32).collect()),
-        (w, _) => {
-            let weight = |i: usize| if open(i) { w.map_or(1.0, |w| w[i]) } else { 0.0 };
-            let by = match normaliser((0..count).map(weight), count) {
-                // Where all is known there is nothing to learn: a loss of 0, not an error.
-                Err(_) if rows.known.as_ref().is_some_and(|k| k.contains(&true)) => 0.0,
-                by => by?,
-            };
-            Some((0..count).map(|i| (coefficient(i) * weight(i) as f64 * by) as f32).collect())
-        }
-    };
-    let weights = weights.map(|w| Tensor::from_f32(&device, &[count], w)).transpose()?;
-    let per_row = match loss.kind {
-        LossKind::CrossEntropy => {
-            let (w, bias) = model.head(p);
-            let tensor = match &rows.targets {
-                None => Tensor::from_u32(&device, &[count], rows.tokens.clone())?,
-                Some(q) => Tensor::from_f32(&device, &[count, sizes.vocab], q.clone())?,
-            };
-            let targets = if rows.targets.is_none() { Targets::Hard(&tensor) } else { Targets::Soft(&tensor) };
-            let l = Loss { targets, weights: weights.as_ref(), smoothing: loss.smoothing };
-            linear_cross_entropy(p.tape, &features, &w, Some(&bias), &l, None)?
-        }
-        kind => {
-            let logits = model.logits(p, &features)?;
-            // ε is y_t with no signal and unit spread; y_0 is y_t with no spread.
-            let ones = Tensor::from_f32(&device, &[r], vec![1.0; r])?;
-            let zeros = Tensor::zeros(&device, &[r], DType::F32)?;
-            let (signal, spread) = if kind == LossKind::Noise { (zeros, ones) } else { (ones, zeros) };
-            let target = NoisyTokens { signal, spread, ..noisy }.vectors(DType::F32)?;
-            mean_square::mean_square(p.tape, &logits, &target, weights.as_ref())?
-        }
-    };
-    Ok(elementwise::mean(p.tape, &per_row)?)
+    Ok(linear_cross_entropy(p.tape, features, &w, Some(&bias), &Loss { targets, weights, smoothing }, None)?)
 }
 
 /// Targets of the masked twin: a class, or a distribution where images were mixed.
@@ -222,24 +238,16 @@ pub enum ClassTargets {
     Soft(Vec<f32>),
 }
 
-/// The masked twin's loss: cross-entropy of the linear head, \[\].
-pub fn mdd_loss(p: &Pass, model: &Model, images: &Tensor, targets: &ClassTargets, smoothing: f32) -> Result<Var> {
+/// The masked twin's loss of one token: cross-entropy of the linear head, \[\].
+pub fn mdd_class_loss(p: &Pass, model: &Model, images: &Tensor, targets: &ClassTargets, smoothing: f32) -> Result<Var> {
     let device = model.device();
     let b = images.shape().first().copied().unwrap_or(0);
-    let cond = model.condition(p, images)?;
-    let features = model.masked_features(p, &cond)?;
-    let (w, bias) = model.head(p);
-    let tensor = match targets {
-        ClassTargets::Hard(t) => Tensor::from_u32(&device, &[b], t.clone())?,
-        ClassTargets::Soft(q) => Tensor::from_f32(&device, &[b, model.sizes().vocab], q.clone())?,
-    };
+    let features = model.masked_features(p, &model.condition(p, images)?)?;
     let targets = match targets {
-        ClassTargets::Hard(_) => Targets::Hard(&tensor),
-        ClassTargets::Soft(_) => Targets::Soft(&tensor),
+        ClassTargets::Hard(t) => Target::Hard(Tensor::from_u32(&device, &[b], t.clone())?),
+        ClassTargets::Soft(q) => Target::Soft(Tensor::from_f32(&device, &[b, model.sizes().vocab], q.clone())?),
     };
-    let per_row =
-        linear_cross_entropy(p.tape, &features, &w, Some(&bias), &Loss { targets, weights: None, smoothing }, None)?;
-    Ok(elementwise::mean(p.tape, &per_row)?)
+    Ok(elementwise::mean(p.tape, &cross_entropy(p, model, &features, &targets, None, smoothing)?)?)
 }
 
 /// Stream of the masks.
@@ -271,79 +279,51 @@ pub fn known_tokens(rows: &Rows, n: usize, share: f32, seed: u64, step: u32) -> 
     rows.examples.iter().flat_map(|e| of(*e)).collect()
 }
 
-/// The masked twin's loss of sequences: cross-entropy of the tokens that `masked` hides, \[\]. `steps` is T, and t/T the chance
-/// with which a row's tokens were masked. With [`MaskWeight::Inverse`] it is Σ_masked w·ce·T/t / Σ w, otherwise
-/// Σ_masked w·ce / Σ_masked w; `weights` \[rows·N\] as in [`tdd_sequence_loss`].
-pub fn mdd_sequence_loss(
-    p: &Pass,
-    model: &Model,
-    images: Option<&Tensor>,
-    rows: &Rows,
-    masked: &[bool],
-    weights: Option<&[f32]>,
-    steps: usize,
-    loss: &LossConfig,
-) -> Result<Var> {
-    let device = model.device();
-    let (sizes, r) = (model.sizes(), rows.t.len());
-    let count = check_rows(model, rows, weights)?;
-    if masked.len() != count {
-        return Err(Error::Input(format!("{} masks for {count} tokens", masked.len())));
-    }
-    let context = rows_context(p, model, images, rows)?;
-    let hidden = |(t, m): (&u32, &bool)| if *m { sizes.vocab as u32 } else { *t };
-    let seen = Tensor::from_u32(&device, &[r, sizes.tokens], rows.tokens.iter().zip(masked).map(hidden).collect())?;
-    let features = model.features(p, &Input::Tokens(&seen), &rows.t, &context)?;
-    let weight = |i: usize| weights.map_or(1.0, |w| w[i]);
-    let masked_weight = |i: usize| if masked[i] { weight(i) } else { 0.0 };
-    let factors: Vec<f32> = match loss.mask_weight {
-        MaskWeight::Inverse => {
-            let by = normaliser((0..count).map(weight), count)? * steps as f64;
-            (0..count).map(|i| (masked_weight(i) as f64 * by / rows.t[i / sizes.tokens] as f64) as f32).collect()
-        }
-        MaskWeight::Plain => {
-            // Where nothing is masked there is nothing to learn: a loss of 0, not an error.
-            let by = normaliser((0..count).map(masked_weight), count).unwrap_or(0.0);
-            (0..count).map(|i| (masked_weight(i) as f64 * by) as f32).collect()
-        }
-    };
-    let factors = Tensor::from_f32(&device, &[count], factors)?;
-    let targets = Tensor::from_u32(&device, &[count], rows.tokens.clone())?;
-    let l = Loss { targets: Targets::Hard(&targets), weights: Some(&factors), smoothing: loss.smoothing };
-    let (w, bias) = model.head(p);
-    let per_row = linear_cross_entropy(p.tape, &features, &w, Some(&bias), &l, None)?;
-    Ok(elementwise::mean(p.tape, &per_row)?)
+/// The masked twin's objective for sequences.
+pub struct MddLoss<'a> {
+    /// T; t/T is the chance with which a row's tokens were masked.
+    pub steps: usize,
+    /// How masked tokens weigh.
+    pub config: &'a LossConfig,
+    /// Which tokens are hidden, \[rows·N\].
+    pub masked: &'a [bool],
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tweedie_engine::rng;
+impl MddLoss<'_> {
+    /// Cross-entropy of the hidden tokens, \[\]: with [`MaskWeight::Inverse`] Σ_masked w·ce·T/t / Σ w, otherwise
+    /// Σ_masked w·ce / Σ_masked w.
+    pub fn of(&self, p: &Pass, model: &Model, images: Option<&Tensor>, rows: &Rows) -> Result<Var> {
+        let (device, sizes) = (model.device(), model.sizes());
+        let count = check_rows(model, rows)?;
+        if self.masked.len() != count {
+            return Err(Error::Input(format!("{} masks for {count} tokens", self.masked.len())));
+        }
+        let context = rows_context(p, model, images, rows)?;
+        let hidden = |(t, m): (&u32, &bool)| if *m { sizes.vocab as u32 } else { *t };
+        let seen = rows.tokens.iter().zip(self.masked).map(hidden).collect();
+        let seen = Tensor::from_u32(&device, &[rows.t.len(), sizes.tokens], seen)?;
+        let features = model.features(p, &Input::Tokens(&seen), &rows.t, &context)?;
+        let weights = Tensor::from_f32(&device, &[count], self.weights(rows, sizes.tokens)?)?;
+        let targets = Target::Hard(Tensor::from_u32(&device, &[count], rows.tokens.clone())?);
+        let per_token = cross_entropy(p, model, &features, &targets, Some(&weights), self.config.smoothing)?;
+        Ok(elementwise::mean(p.tape, &per_token)?)
+    }
 
-    /// Of the noisy vectors that the rule gives `a` with chance p, a share p was made from `a`: checked in ten bins, and the
-    /// rule is informative (not the prior everywhere).
-    #[test]
-    fn the_posterior_of_two_labels_is_calibrated() {
-        let (prior, signal, spread, n) = (0.3, 0.6, 0.8, 200_000);
-        let mut bins = [(0.0, 0.0, 0.0); 10];
-        for i in 0..n {
-            let w = rng::philox([i, 0, 0, 0], [1, 2]);
-            let [e1, e2, ..] = rng::normals_of(rng::philox([i, 1, 0, 0], [1, 2]));
-            let is_a = (rng::uniform_of(w[0]) as f64) < prior;
-            let sign = if is_a { 1.0 } else { -1.0 };
-            let p = posterior_of_two(prior, sign * signal + spread * (e1 - e2) as f64, signal, spread);
-            let bin = &mut bins[(p * 10.0) as usize];
-            *bin = (bin.0 + 1.0, bin.1 + p, bin.2 + is_a as u32 as f64);
-        }
-        for (count, p, a) in bins.into_iter().filter(|b| b.0 > 1000.0) {
-            let (p, share): (f64, f64) = (p / count, a / count);
-            assert!(
-                (share - p).abs() < 4.0 * (p * (1.0 - p) / count).sqrt(),
-                "{share} of {count} where the rule says {p}"
-            );
-        }
-        assert!(bins.iter().filter(|b| b.0 > 1000.0).count() >= 7);
-        assert_eq!(posterior_of_two(1.0, -3.0, signal, spread), 1.0);
-        assert_eq!(posterior_of_two(0.25, 0.0, 0.0, 1.0), 0.25);
+    /// A factor for each token, such that the mean over all is the loss.
+    fn weights(&self, rows: &Rows, n: usize) -> Result<Vec<f32>> {
+        let count = self.masked.len();
+        let weight = |i: usize| rows.weights.as_ref().map_or(1.0, |w| w[i]);
+        let masked_weight = |i: usize| if self.masked[i] { weight(i) } else { 0.0 };
+        Ok(match self.config.mask_weight {
+            MaskWeight::Inverse => {
+                let by = normaliser((0..count).map(weight), count)? * self.steps as f64;
+                (0..count).map(|i| (masked_weight(i) as f64 * by / rows.t[i / n] as f64) as f32).collect()
+            }
+            MaskWeight::Plain => {
+                // Where nothing is masked there is nothing to learn: a loss of 0, not an error.
+                let by = normaliser((0..count).map(masked_weight), count).unwrap_or(0.0);
+                (0..count).map(|i| (masked_weight(i) as f64 * by) as f32).collect()
+            }
+        })
     }
 }

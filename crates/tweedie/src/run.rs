@@ -12,10 +12,10 @@ use crate::data::Task;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::run_dir::RunDir;
-use crate::schedule::Schedule;
 use crate::tensors::NamedTensor;
 use crate::tokenize::Tokenizer;
-use crate::train::{Trained, Trainer, compute_type};
+use crate::train::{Trainer, compute_type};
+use crate::trained::Trained;
 
 /// Which weights of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,8 @@ pub fn snapshot(t: &Trainer) -> Result<Snapshot<'static>> {
         epoch: (t.step() / batches) as u64,
         batch: (t.step() % batches) as u64,
         seed: t.config.seed,
-        best: Some(t.best()),
+        // More is better, as in every run before: bits are noted with a minus.
+        best: Some(t.best().map_or(0.0, |b| b.merit())),
         classes: t.trained.class_names.clone(),
         skipped: stats.skipped as u64,
         extra,
@@ -176,7 +177,8 @@ pub fn restore(t: &mut Trainer, path: &Path) -> Result<()> {
         t.optimizer_mut().restore(name, values)?;
     }
     let best_step = s.state.extra.get(BEST_STEP).and_then(|v| v.as_u64()).unwrap_or(0);
-    t.set_position(s.state.step as usize, s.state.best.unwrap_or(0.0), best_step as usize);
+    let best = s.state.best.map(|merit| (t.metric(0.0).with_merit(merit), best_step as usize));
+    t.set_position(s.state.step as usize, best.filter(|b| b.1 > 0));
     Ok(())
 }
 
@@ -245,8 +247,7 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
             .ok_or_else(|| Error::Input(format!("{}: it holds no weights", checkpoint.display())))?,
     };
     set_weights(&mut model.params, Named::new(&checkpoint, tensors))?;
-    let schedule = Schedule::new(config.process.schedule, config.process.steps, config.model.classes)?;
-    let trained = Trained { model, schedule, lambda: config.process.lambda, class_names: state.classes, tokenizer };
+    let trained = Trained::new(&config, model, state.classes, tokenizer)?;
     Ok(Loaded { trained, config, checkpoint, step: state.step, notes })
 }
 

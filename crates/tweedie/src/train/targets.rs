@@ -7,19 +7,19 @@ use crate::augment::Mix;
 use crate::config::MixedTarget;
 use crate::data::Batch;
 use crate::error::Result;
-use crate::loss::{ClassTargets, Rows, known_tokens, posterior_of_two};
+use crate::loss::{ClassTargets, Rows, known_tokens, token_weights};
 
 impl Trainer {
     /// K noisy copies per image: their timesteps, labels and dropped conditions, a pure function of seed and step.
     pub(super) fn rows(&self, batch: &Batch) -> Result<Rows> {
         let (b, k) = (batch.indices.len(), self.config.train.kfold);
         let n = batch.tokens.len() / b.max(1);
-        let steps = self.trained.schedule.steps();
+        let steps = self.trained.process.steps();
         let seed = self.config.seed;
         let words =
             |row: u32| rng::philox([row, self.step as u32, 0, stream::ROWS], [seed as u32, (seed >> 32) as u32]);
         let offset = rng::uniform_of(words(u32::MAX)[0]) as f64;
-        let mut r = Rows { tokens: vec![], t: vec![], drop: vec![], examples: vec![], targets: None, known: None };
+        let mut r = Rows::new(Vec::new(), Vec::new());
         for i in 0..b {
             for j in 0..k {
                 let row = (i * k + j) as u32;
@@ -40,6 +40,8 @@ impl Trainer {
                 r.tokens.push(batch.labels[if own { i } else { partner }]);
             }
         }
+        let pad_weight = self.config.loss.pad_weight;
+        r.weights = self.trained.tokenizer.as_ref().and_then(|t| token_weights(&r.tokens, &[t.pad()], pad_weight));
         let share = self.config.known();
         if share > 0.0 && n > 0 {
             r.known = Some(known_tokens(&r, n, share, seed, self.step as u32));
@@ -58,13 +60,13 @@ impl Trainer {
         for (row, q) in q.chunks_exact_mut(v).enumerate() {
             let (a, b) = (labels[row / k], labels[mix.partner[row / k] as usize]);
             let t = rows.t[row] as usize;
-            let (signal, spread) =
-                (self.trained.lambda * self.trained.schedule.signal(t), self.trained.schedule.spread(t));
+            let process = &self.trained.process;
+            let (signal, spread) = (process.signal(t), process.spread(t));
             let at = |class: u32| -> Result<f64> {
                 let eps = noise.normal_at(rows.examples[row], class / 4, class as usize % 4)? as f64;
                 Ok(spread * eps + if rows.tokens[row] == class { signal } else { 0.0 })
             };
-            let p = posterior_of_two(mix.lambda as f64, at(a)? - at(b)?, signal, spread) as f32;
+            let p = process.posterior_of_two(mix.lambda as f64, at(a)? - at(b)?, t) as f32;
             q[a as usize] += p;
             q[b as usize] += 1.0 - p;
         }

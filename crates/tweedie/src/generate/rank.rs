@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 use tweedie_engine::Tensor;
 
+use super::ends::bound_of_texts;
 use crate::config::Rank;
 use crate::error::Result;
-use crate::texts::bound_of;
-use crate::train::Trained;
+use crate::trained::Trained;
 
 /// Longest n-gram that two texts are compared by.
 const N: usize = 4;
@@ -62,7 +62,7 @@ pub fn merits(
             // their text alone.
             for c in 0..k {
                 let tokens: Vec<u32> = rows.iter().skip(c).step_by(k).flat_map(|row| row.iter().copied()).collect();
-                let b = bound_of(t, images, &tokens, examples, draws)?;
+                let b = bound_of_texts(t, images, &tokens, examples, draws)?;
                 for (i, bound) in b.nats.into_iter().zip(b.error).enumerate() {
                     all[i * k + c] = bound;
                 }

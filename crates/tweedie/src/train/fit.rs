@@ -1,16 +1,20 @@
-//! The course of a training: steps with what is told of them, evaluations, checkpoints, the best so far.
+//! The fit loop: steps with what is told of them, evaluations, checkpoints, the best so far.
 
 use std::time::{Duration, Instant};
 
-use super::{Event, Splits, Trained, Trainer, evaluate_quietly};
+use tweedie_engine::optim::StepStats;
+
+use super::{Evaluation, Event, Metric, SavedEvent, SkippedEvent, Splits, StepEvent, Trainer};
 use crate::config::Config;
 use crate::data::{Loader, Sequences, Source};
 use crate::error::{Error, Result};
-use crate::texts;
+use crate::evaluate;
+use crate::trained::Trained;
 
 impl Trainer {
-    /// Train to the end, or until `stop` says so. `each` sees what happens; `save` writes a checkpoint.
-    pub fn run(
+    /// Train to the end, or until `stop` says so. `each` sees what happens; `save` writes a checkpoint, told whether it is the best so
+    /// far, and says where it lies.
+    pub fn fit(
         &mut self,
         mut each: impl FnMut(&Event),
         mut save: impl FnMut(&mut Trainer, bool) -> Result<String>,
@@ -18,35 +22,23 @@ impl Trainer {
     ) -> Result<()> {
         let total = self.total_steps();
         let mut loader = self.loader()?;
-        let (mut since, mut images, mut waited) = (Instant::now(), 0, Duration::ZERO);
+        let mut clock = Clock::start(&loader);
         while self.step < total {
             let Some(batch) = loader.next() else { break };
             let batch = batch?;
             let lr = self.lr();
             let loss = self.train_step(&batch)?;
-            images += batch.indices.len();
+            clock.images += batch.indices.len();
             loader.recycle(batch);
             let last = self.step == total;
             let due_log = self.step.is_multiple_of(self.config.train.log_every.max(1)) || last || self.step == 1;
             if due_log {
                 let (loss, stats) = (loss.item()?, self.opt.stats()?);
-                let (elapsed, wait) = (since.elapsed().as_secs_f64().max(1e-9), loader.waited() - waited);
-                let rate = images as f64 / elapsed;
-                each(&Event::Step {
-                    step: self.step,
-                    epoch: self.step as f64 / self.batches as f64,
-                    loss,
-                    lr,
-                    grad_norm: stats.grad_norm,
-                    skipped: stats.skipped,
-                    images_per_second: rate,
-                    waited: wait.as_secs_f64() / elapsed,
-                    eta: (total - self.step) as f64 * self.config.train.batch as f64 / rate,
-                });
+                each(&Event::Step(self.step_event(loss, lr, &stats, &clock, &loader)));
                 if stats.skipped_in_a_row >= self.config.train.max_skipped {
                     return Err(Error::Diverged { skipped: stats.skipped_in_a_row, step: self.step });
                 }
-                (since, images, waited) = (Instant::now(), 0, loader.waited());
+                clock = Clock::start(&loader);
             }
             let epoch_end = self.step.is_multiple_of(self.batches);
             let every = |n: usize| epoch_end && n > 0 && (self.step / self.batches).is_multiple_of(n);
@@ -59,12 +51,12 @@ impl Trainer {
             }
             if due_eval {
                 best = self.evaluate_now(&mut each)?;
-                since = Instant::now();
+                clock.since = Instant::now();
             }
             let interrupted = interrupted || stop();
             if due_save || best || interrupted {
                 let path = save(self, best)?;
-                each(&Event::Saved { step: self.step, path });
+                each(&Event::Saved(SavedEvent { step: self.step, path }));
             }
             if interrupted {
                 break;
@@ -73,19 +65,35 @@ impl Trainer {
         Ok(())
     }
 
+    fn step_event(&self, loss: f32, lr: f32, stats: &StepStats, clock: &Clock, loader: &Loader) -> StepEvent {
+        let (elapsed, wait) = (clock.since.elapsed().as_secs_f64().max(1e-9), loader.waited() - clock.waited);
+        let rate = clock.images as f64 / elapsed;
+        StepEvent {
+            step: self.step,
+            epoch: self.step as f64 / self.batches as f64,
+            loss,
+            lr,
+            grad_norm: stats.grad_norm,
+            skipped: stats.skipped,
+            images_per_second: rate,
+            waited: wait.as_secs_f64() / elapsed,
+            eta: (self.total_steps() - self.step) as f64 * self.config.train.batch as f64 / rate,
+        }
+    }
+
     /// Name what was left out or cut since the last time, if anything was.
     fn tell_skipped(&self, loader: &Loader, each: &mut impl FnMut(&Event)) {
         let new = loader.take_skipped();
         if new.errors.is_empty() && new.cut_at.is_empty() {
             return;
         }
-        each(&Event::Skipped {
+        each(&Event::Skipped(SkippedEvent {
             step: self.step,
             examples: new.count(),
             cut: new.cut,
             errors: new.errors.into_values().collect(),
             cut_at: new.cut_at.into_values().collect(),
-        });
+        }));
     }
 
     /// Evaluate raw and averaged weights; true if this is the best so far.
@@ -103,63 +111,78 @@ impl Trainer {
         Ok((raw, ema))
     }
 
-    /// Note a score, of which more is better; true if none was better so far. Of equals the later is taken: small sets often
-    /// give the same score twice, and the later weights have learned more.
-    fn note_best(&mut self, score: f64) -> bool {
-        let is_best = self.best_step == 0 || score >= self.best;
-        if is_best {
-            (self.best, self.best_step) = (score, self.step);
-        }
-        is_best
-    }
-
     fn evaluate_classes(&mut self, source: Source, each: &mut impl FnMut(&Event)) -> Result<bool> {
         let limit = self.config.train.eval_images;
-        let (raw, ema) = self.both(|t, c| evaluate_quietly(t, &source, c, &c.sample, limit).map(|m| m.report()))?;
-        let better = ema.as_ref().filter(|e| e.top1 >= raw.top1).unwrap_or(&raw);
-        let nll = better.nll;
-        let is_best = self.note_best(better.top1);
-        each(&Event::Eval {
-            step: self.step,
-            epoch: self.step as f64 / self.batches as f64,
-            top1: raw.top1,
-            ema_top1: ema.as_ref().map(|e| e.top1),
-            nll,
-            best: self.best,
-            images: raw.examples,
-        });
-        Ok(is_best)
+        let (raw, ema) = self.both(|t, c| {
+            let r = evaluate::classes_quietly(t, &source, c, &c.sample, limit)?.report();
+            Ok(Measured { score: Metric::top1(r.top1), nll: Some(r.nll), exact: None, examples: r.examples })
+        })?;
+        Ok(self.tell_evaluation(raw, ema, each))
     }
 
     /// Captions are judged by CIDEr-D of samples, text by the bound on its likelihood.
     fn evaluate_texts(&mut self, source: Sequences, each: &mut impl FnMut(&Event)) -> Result<bool> {
         let limit = self.config.train.eval_images;
         let captions = self.trained.model.is_conditional();
-        // Score, exact matches, sequences.
         let (raw, ema) = self.both(|t, c| match captions {
             true => {
-                let m = texts::captions(t, &source, c, &c.sample, limit)?;
-                Ok((m.scores()?.cider_d, Some(m.exact()), m.texts.len()))
+                let m = evaluate::captions(t, &source, c, &c.sample, limit)?;
+                let score = Metric::cider_d(m.scores()?.cider_d);
+                Ok(Measured { score, nll: None, exact: Some(m.exact()), examples: m.texts.len() })
             }
             false => {
-                let b = texts::bound(t, &source, c, texts::DRAWS, limit)?.bounds;
-                Ok((b.per_token().in_bits().mean, None, b.nats.len()))
+                let b = evaluate::bounds(t, &source, c, evaluate::DRAWS, limit)?.bounds;
+                let score = Metric::bits_per_token(b.per_token().in_bits().mean);
+                Ok(Measured { score, nll: None, exact: None, examples: b.nats.len() })
             }
         })?;
-        // Fewer bits are better, but more CIDEr-D.
-        let sign = if captions { 1.0 } else { -1.0 };
-        let better = ema.filter(|e| sign * e.0 >= sign * raw.0).unwrap_or(raw);
-        let is_best = self.note_best(sign * better.0);
-        each(&Event::EvalText {
+        Ok(self.tell_evaluation(raw, ema, each))
+    }
+
+    /// Tell of an evaluation; true if none was better so far. Of equals the later is taken: small sets often give the same score twice,
+    /// and the later weights have learned more.
+    fn tell_evaluation(&mut self, raw: Measured, ema: Option<Measured>, each: &mut impl FnMut(&Event)) -> bool {
+        let better = ema.filter(|e| e.score.is_as_good_as(&raw.score)).unwrap_or(raw);
+        let is_best = self.best.is_none_or(|(best, _)| better.score.is_as_good_as(&best));
+        let best = match self.best.filter(|_| !is_best) {
+            Some((best, _)) => best,
+            None => {
+                self.best = Some((better.score, self.step));
+                better.score
+            }
+        };
+        each(&Event::Eval(Evaluation {
             step: self.step,
             epoch: self.step as f64 / self.batches as f64,
-            metric: if captions { "CIDEr-D" } else { "bits per token" },
-            score: raw.0,
-            ema_score: ema.map(|e| e.0),
-            exact: better.1,
-            best: sign * self.best,
-            examples: better.2,
-        });
-        Ok(is_best)
+            score: raw.score,
+            ema: ema.map(|e| e.score),
+            best,
+            nll: better.nll,
+            exact: better.exact,
+            examples: better.examples,
+        }));
+        is_best
+    }
+}
+
+/// What was measured of one set of weights.
+#[derive(Clone, Copy)]
+struct Measured {
+    score: Metric,
+    nll: Option<f64>,
+    exact: Option<f64>,
+    examples: usize,
+}
+
+/// Since the last event: when that was, images trained on, time spent waiting for the loader until then.
+struct Clock {
+    since: Instant,
+    images: usize,
+    waited: Duration,
+}
+
+impl Clock {
+    fn start(loader: &Loader) -> Clock {
+        Clock { since: Instant::now(), images: 0, waited: loader.waited() }
     }
 }

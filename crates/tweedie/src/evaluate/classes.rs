@@ -1,0 +1,60 @@
+//! A classifier over a whole data set.
+
+use tweedie_engine::{Device, Tensor};
+
+use super::in_order;
+use crate::config::{Config, SampleConfig};
+use crate::data::{Loader, Source};
+use crate::error::{Error, Result};
+use crate::metrics::Classification;
+use crate::sample::{ClassSampler, Prediction};
+use crate::trained::Trained;
+
+/// Classify every image of `source` (at most `limit`, 0: all); `each` sees every batch's sampling steps.
+pub fn classes(
+    t: &Trained,
+    source: &Source,
+    config: &Config,
+    sample: &SampleConfig,
+    limit: usize,
+    mut each: impl FnMut(&Prediction),
+) -> Result<Classification> {
+    let sampler = ClassSampler::new(t, sample)?;
+    classes_by(t, source, config, limit, |images, ids| sampler.watched(images, ids, &mut each))
+}
+
+/// As [`classes`], without a look at the steps: on a GPU faster, with the same result.
+pub fn classes_quietly(
+    t: &Trained,
+    source: &Source,
+    config: &Config,
+    sample: &SampleConfig,
+    limit: usize,
+) -> Result<Classification> {
+    let sampler = ClassSampler::new(t, sample)?;
+    classes_by(t, source, config, limit, |images, ids| sampler.logits(images, ids))
+}
+
+/// As [`classes`], by anything that gives logits \[B·V\] for images and the ids of their noise.
+pub fn classes_by(
+    t: &Trained,
+    source: &Source,
+    config: &Config,
+    limit: usize,
+    mut logits: impl FnMut(&Tensor, &[u32]) -> Result<Vec<f32>>,
+) -> Result<Classification> {
+    let size = if t.model.device() == Device::Cpu { 64 } else { 512 };
+    let loader = Loader::new(source.clone(), t.transform()?.clone(), in_order(config, size))?;
+    let mut metrics = Classification::new(t.model.sizes().vocab);
+    let mut seen = 0;
+    for batch in loader {
+        let batch = batch?;
+        let images = t.batch_images(&batch)?.ok_or_else(|| Error::Input("a classifier needs images".into()))?;
+        metrics.add(&logits(&images, &batch.indices)?, &batch.labels);
+        seen += batch.labels.len();
+        if limit > 0 && seen >= limit {
+            break;
+        }
+    }
+    Ok(metrics)
+}

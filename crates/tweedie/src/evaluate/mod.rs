@@ -1,0 +1,28 @@
+//! A trained model over whole data sets: classes, captions with their references, likelihood bounds. What is measured of the
+//! results is in [`metrics`](crate::metrics).
+
+mod classes;
+mod texts;
+
+pub use classes::{classes, classes_by, classes_quietly};
+pub use texts::{Bounded, Captions, DRAWS, bounds, bounds_until, captions, captions_until, samples};
+
+use crate::config::Config;
+use crate::data::LoaderConfig;
+use crate::error::{Error, Result};
+
+/// Asked before each batch: true ends the work with [`Error::Interrupted`].
+pub type Stop<'a> = &'a dyn Fn() -> bool;
+
+fn go_on(stop: Stop) -> Result<()> {
+    if stop() { Err(Error::Interrupted) } else { Ok(()) }
+}
+
+/// Every example once, in order.
+fn in_order(config: &Config, batch: usize) -> LoaderConfig {
+    LoaderConfig {
+        threads: config.data.workers,
+        on_corrupt: config.data.corrupt.into(),
+        ..LoaderConfig::eval(batch)
+    }
+}

@@ -1,0 +1,219 @@
+//! From a request to texts, one way for everybody: commands, evaluation, previews, traces.
+//!
+//! [`Generator`] samples tokens ([`TokenSampler`]), ends texts where the data have ends, makes words of them, ranks candidates and
+//! tells how each came about.
+
+mod ends;
+mod rank;
+mod template;
+mod trace;
+
+pub use ends::{bound_of_texts, free_ending};
+pub use rank::{Merit, consensus, merits};
+pub use template::{infill, prompt};
+pub use trace::{Step, Token};
+
+use std::path::Path;
+use std::rc::Rc;
+
+use tweedie_engine::{Device, Tensor};
+
+use crate::config::{Precision, SampleConfig};
+use crate::data::{Image, Layout};
+use crate::error::{Error, Result};
+use crate::run::{self, Weights};
+use crate::sample::{Ending, GraphUse, Request, Sampler, TokenSampler};
+use crate::trained::{Shared, Trained};
+
+/// Times drawn for each bound that candidates are ranked by, unless told otherwise.
+const RANK_DRAWS: usize = 8;
+
+/// How many texts are worked on at a time.
+pub fn batch_size(t: &Trained) -> usize {
+    if t.model.device() == Device::Cpu { 32 } else { 256 }
+}
+
+/// What to write.
+#[derive(Clone, Copy)]
+pub struct TextRequest<'a> {
+    /// Images \[B, channels, side, side\] ([`Trained::images`]); `None` for an unconditional model.
+    pub images: Option<&'a Tensor>,
+    /// One id per text: they address the noise, so the same id gets the same text in any batch.
+    pub examples: &'a [u32],
+    /// A row of N tokens that all texts have, and gaps ([`prompt`], [`infill`]).
+    pub given: Option<&'a [Option<u32>]>,
+    /// Exactly this many tokens; `None`: as the model likes.
+    pub length: Option<usize>,
+    /// At least this many tokens, where texts have an end.
+    pub min_length: usize,
+    /// Tell of every step, with this many of the most likely tokens (at most 8).
+    pub trace: Option<usize>,
+}
+
+impl<'a> TextRequest<'a> {
+    /// A free text for each of `examples`.
+    pub fn new(examples: &'a [u32]) -> TextRequest<'a> {
+        TextRequest { images: None, examples, given: None, length: None, min_length: 1, trace: None }
+    }
+}
+
+/// One text.
+#[derive(Clone, Debug)]
+pub struct Text {
+    /// In words.
+    pub text: String,
+    /// In tokens, with padding behind its end.
+    pub tokens: Vec<u32>,
+    /// Bound on −ln p in nats with its standard error, where candidates were ranked by it.
+    pub nats: Option<(f64, f64)>,
+    /// Likeness to the other candidates, where they were ranked by it.
+    pub consensus: Option<f64>,
+    /// How it came about, if that was asked for.
+    pub steps: Vec<Step>,
+}
+
+/// A trained model that writes captions or texts.
+///
+/// ```no_run
+/// use tweedie::{Generator, Image};
+///
+/// let generator = Generator::open("runs/captions")?;
+/// let image = Image::decode(&std::fs::read("photo.jpg").unwrap())?;
+/// println!("{}", generator.captions(&[image])?[0]);
+/// # Ok::<(), tweedie::Error>(())
+/// ```
+pub struct Generator<'a> {
+    trained: Shared<'a, Trained>,
+    sample: SampleConfig,
+    sampler: TokenSampler<'a>,
+    draws: usize,
+}
+
+impl Generator<'static> {
+    /// The model of a run folder or checkpoint, with its averaged weights and its own sampling settings, on the best device.
+    pub fn open(run: impl AsRef<Path>) -> Result<Generator<'static>> {
+        let device = Device::auto()?;
+        let loaded = run::load(run.as_ref(), Weights::Ema, &device, Precision::Auto)?;
+        Generator::new(Rc::new(loaded.trained), &loaded.config.sample)
+    }
+}
+
+impl<'a> Generator<'a> {
+    /// A model of captions or text, sampled by these settings.
+    pub fn new(trained: impl Into<Shared<'a, Trained>>, sample: &SampleConfig) -> Result<Generator<'a>> {
+        let trained = trained.into();
+        trained.tokenizer()?;
+        let sampler = TokenSampler::new(trained.clone(), sample)?;
+        Ok(Generator { trained, sample: sample.clone(), sampler, draws: RANK_DRAWS })
+    }
+
+    /// Sample by a sampler of your own.
+    #[must_use]
+    pub fn with_sampler(self, sampler: impl Sampler + 'static) -> Generator<'a> {
+        Generator { sampler: self.sampler.with_sampler(sampler), ..self }
+    }
+
+    /// Draw so many times for each bound that candidates are ranked by.
+    #[must_use]
+    pub fn with_draws(self, draws: usize) -> Generator<'a> {
+        Generator { draws, ..self }
+    }
+
+    /// Whether repeated batches of one size may run as a captured graph on a GPU. The results are the same.
+    #[must_use]
+    pub fn with_graphs(self, wanted: bool) -> Generator<'a> {
+        Generator { sampler: self.sampler.with_graphs(wanted), ..self }
+    }
+
+    /// What became of its graphs.
+    pub fn graph_use(&self) -> GraphUse {
+        self.sampler.graph_use()
+    }
+
+    /// The model.
+    pub fn trained(&self) -> &Trained {
+        &self.trained
+    }
+
+    /// A caption for each image, the best of `sample.candidates`. The noise is the same for all: a caption does not depend on what
+    /// else is asked for.
+    pub fn captions(&self, images: &[Image]) -> Result<Vec<String>> {
+        let mut all = Vec::with_capacity(images.len());
+        for part in images.chunks(batch_size(&self.trained)) {
+            let (images, ids) = (self.trained.images(part)?, vec![0; part.len()]);
+            let texts = self.generate(&TextRequest { images: Some(&images), ..TextRequest::new(&ids) })?;
+            all.extend(texts.into_iter().filter_map(|t| t.into_iter().next()).map(|t| t.text));
+        }
+        Ok(all)
+    }
+
+    /// `count` texts of a model that is told nothing.
+    pub fn texts(&self, count: u32) -> Result<Vec<String>> {
+        let ids: Vec<u32> = (0..count).collect();
+        let mut all = Vec::with_capacity(ids.len());
+        for part in ids.chunks(batch_size(&self.trained)) {
+            let texts = self.generate(&TextRequest::new(part))?;
+            all.extend(texts.into_iter().filter_map(|t| t.into_iter().next()).map(|t| t.text));
+        }
+        Ok(all)
+    }
+
+    /// Of each example its `sample.candidates` texts, the best first.
+    pub fn generate(&self, r: &TextRequest) -> Result<Vec<Vec<Text>>> {
+        let (t, k) = (&*self.trained, self.sample.candidates);
+        let (tokenizer, n) = (t.tokenizer()?, t.model.sizes().tokens);
+        if r.min_length > n {
+            return Err(Error::Input(format!(
+                "at least {} tokens are wanted, the model writes {n} at most",
+                r.min_length
+            )));
+        }
+        // Windows of a stream have no end of their own, unless a length is asked for.
+        let ends = t.layout == Layout::Lines || r.length.is_some();
+        let ending =
+            ends.then(|| Ending { length: r.length, min_length: r.min_length, ..free_ending(tokenizer) });
+        let given = r.given.map(|row| row.repeat(r.examples.len()));
+        let top = r.trace.map(|top| top.min(t.model.sizes().vocab));
+        let request = Request {
+            given: given.as_deref(),
+            ending,
+            candidates: k,
+            trace: top,
+            ..Request::new(r.images, r.examples)
+        };
+        let mut made = self.sampler.generate(&request)?;
+        if ends {
+            ends::pad_behind_end(&mut made.tokens, n, tokenizer);
+        }
+        let text = |row: &[u32]| if ends { tokenizer.decode(row) } else { tokenizer.decode_packed(row) };
+        let mut all: Vec<Text> = Vec::with_capacity(made.tokens.len() / n);
+        for (i, row) in made.tokens.chunks_exact(n).enumerate() {
+            let steps = match top {
+                Some(top) => trace::steps_of(t, &made.steps, i, top)?,
+                None => Vec::new(),
+            };
+            all.push(Text { text: text(row), tokens: row.to_vec(), nats: None, consensus: None, steps });
+        }
+        if k > 1 {
+            all = self.ranked(r, all, &made.tokens)?;
+        }
+        let mut all = all.into_iter();
+        Ok(r.examples.iter().map(|_| all.by_ref().take(k).collect()).collect())
+    }
+
+    /// Candidates of each example, the best first.
+    fn ranked(&self, r: &TextRequest, mut all: Vec<Text>, tokens: &[u32]) -> Result<Vec<Text>> {
+        let k = self.sample.candidates;
+        let merit = merits(&self.trained, r.images, r.examples, tokens, k, self.sample.rank, self.draws)?;
+        for (i, text) in all.iter_mut().enumerate() {
+            match &merit {
+                Merit::Nats(nats) => text.nats = Some(nats[i]),
+                Merit::Consensus(likeness) => text.consensus = Some(likeness[i]),
+            }
+        }
+        let mut order: Vec<usize> = (0..all.len()).collect();
+        order.chunks_mut(k).for_each(|o| o.sort_by(|a, b| merit.of(*b).total_cmp(&merit.of(*a))));
+        let mut all: Vec<Option<Text>> = all.into_iter().map(Some).collect();
+        Ok(order.into_iter().filter_map(|i| all[i].take()).collect())
+    }
+}

@@ -1,0 +1,125 @@
+//! Recipes: the settings of whole runs, by name or from a TOML file.
+
+use std::fmt::Display;
+
+use crate::config::{Config, ModelConfig, OPTIONAL};
+use crate::error::{Error, Result};
+use crate::settings::{self, Layers, Origin};
+
+/// A recipe inside the library.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipe {
+    /// What `tweedie train` takes.
+    pub name: &'static str,
+    /// The settings, as TOML.
+    pub text: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+}
+
+macro_rules! recipes {
+    ($($name:literal: $about:literal,)*) => {
+        /// All of them.
+        pub const RECIPES: &[Recipe] = &[$(Recipe {
+            name: $name,
+            text: include_str!(concat!("../../../configs/", $name, ".toml")),
+            about: $about,
+        }),*];
+    };
+}
+
+recipes! {
+    "digits": "embedded 8×8 digits, a minute on a CPU",
+    "shapes": "captions of embedded scenes, minutes on a CPU",
+    "cifar10": "CIFAR-10 from scratch, one GPU",
+    "imagenette": "ten ImageNet classes at 96×96, one GPU",
+    "coco-96": "captions of COCO photos at 96×96, one GPU",
+    "flickr8k": "captions of Flickr8k at 96×96, one GPU",
+    "coco-captions": "captions of COCO at 224×224",
+    "imagenet-vl-captions": "captions of ImageNet (imagenet-1k-vl-enriched)",
+    "ptb-chars": "Penn Treebank as characters, one GPU",
+    "wikitext2": "WikiText-2 as words, one GPU",
+    "imagenet-vit-b16": "the paper's run on ImageNet",
+}
+
+/// All names, in one line.
+pub fn names() -> String {
+    RECIPES.iter().map(|r| r.name).collect::<Vec<_>>().join(", ")
+}
+
+/// Name and text of a recipe by name or file.
+fn find(recipe: &str) -> Result<(String, String)> {
+    if let Some(r) = RECIPES.iter().find(|r| r.name == recipe) {
+        return Ok((format!("recipe {}", r.name), r.text.to_string()));
+    }
+    match std::fs::read_to_string(recipe) {
+        Ok(text) => Ok((recipe.to_string(), text)),
+        Err(source) => Err(Error::NoRecipe { name: recipe.into(), recipes: names(), source }),
+    }
+}
+
+/// Resolve: defaults < recipe < environment < `sets` < `flags`, each a `(flag, "key=value")`; and where each setting came from.
+pub fn resolve(recipe: &str, sets: &[String], flags: &[(String, String)]) -> Result<(Config, Vec<Origin>)> {
+    resolve_in(settings::environment(), recipe, sets, flags)
+}
+
+fn resolve_in(
+    env: Vec<(String, String)>,
+    recipe: &str,
+    sets: &[String],
+    flags: &[(String, String)],
+) -> Result<(Config, Vec<Origin>)> {
+    let (name, text) = find(recipe)?;
+    let layers = Layers {
+        recipe: Some((&name, &text)),
+        env,
+        sets,
+        flags,
+        optional: &OPTIONAL,
+        directives: &["model.preset"],
+    };
+    let mut base = Config::default();
+    if let Some(preset) = layers.value("model.preset")? {
+        base.model = ModelConfig::preset(&preset)?;
+    }
+    let (config, origins) = layers.load_over(&base)?;
+    let config: Config = config;
+    config.check()?;
+    Ok((config, origins))
+}
+
+impl Config {
+    /// The settings of a recipe, by name or from a TOML file. The environment does not change them.
+    ///
+    /// ```
+    /// use tweedie::Config;
+    ///
+    /// let config = Config::preset("digits")?.with("train.epochs", 5)?.with("model.method", "mdd")?;
+    /// assert_eq!(config.train.epochs, 5);
+    /// assert!(config.with("train.epochz", 5).unwrap_err().to_string().contains("train.epochs"));
+    /// # Ok::<(), tweedie::Error>(())
+    /// ```
+    pub fn preset(recipe: &str) -> Result<Config> {
+        Ok(resolve_in(Vec::new(), recipe, &[], &[])?.0)
+    }
+
+    /// With one setting changed, as `--set` does it.
+    pub fn with(self, key: &str, value: impl Display) -> Result<Config> {
+        Config::of_run("these settings", &settings::to_toml(&self)?, &[format!("{key}={value}")])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_recipe_resolves() {
+        for r in RECIPES {
+            let (config, _) = resolve(r.name, &[], &[]).unwrap_or_else(|e| panic!("{}: {e}", r.name));
+            assert!(config.train.epochs > 0);
+        }
+        let e = Config::preset("digit").unwrap_err().to_string();
+        assert!(e.contains("neither a recipe nor a readable file"), "{e}");
+    }
+}

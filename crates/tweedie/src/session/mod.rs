@@ -1,0 +1,256 @@
+//! A training with its folder on disk: created or gone on with, logged, saved, pruned.
+
+mod log;
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+use tweedie_engine::Device;
+
+use crate::checkpoint;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::run;
+use crate::run_dir::{Environment, RunDir};
+use crate::settings;
+use crate::train::{Event, Metric, Trainer, TrainingSet};
+use log::Log;
+
+/// A training and the folder that it is kept in.
+///
+/// ```
+/// use tweedie::{Classifier, Config, Dataset, Device, Session};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path().join("mine");
+///
+/// let config = Config::preset("digits")?.with("train.epochs", 1)?;
+/// let run = Session::create(&folder, &config, Dataset::embedded("digits")?, &Device::Cpu)?.run(|_| {})?;
+/// assert!(run.is_complete());
+/// let classifier = Classifier::open(&run)?;
+/// assert_eq!(classifier.trained().class_names.len(), 10);
+/// # Ok::<(), tweedie::Error>(())
+/// ```
+pub struct Session {
+    dir: RunDir,
+    trainer: Trainer,
+    /// The step that it goes on from, if it was there before.
+    resumed: Option<u64>,
+    notes: Vec<String>,
+    preview: Option<Preview>,
+    stop: Box<dyn Fn() -> bool>,
+}
+
+/// Draws what a model in training says, into the folder of samples.
+type Preview = Box<dyn FnMut(&mut Trainer, &Path) -> Result<()>>;
+
+/// A run that came to its end, or was stopped and can be gone on with.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// Its folder.
+    pub path: PathBuf,
+    /// Optimizer steps behind it.
+    pub step: usize,
+    /// Those of the whole run.
+    pub total_steps: usize,
+    /// The best evaluation.
+    pub best: Option<Metric>,
+    /// What went wrong on the way without ending it.
+    pub notes: Vec<String>,
+}
+
+impl Finished {
+    /// Whether it was not stopped before its end.
+    pub fn is_complete(&self) -> bool {
+        self.step >= self.total_steps
+    }
+}
+
+impl AsRef<Path> for Finished {
+    fn as_ref(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// A run on disk that is about to be gone on with: locked, its settings read.
+pub struct Paused {
+    dir: RunDir,
+    config: Config,
+}
+
+impl Paused {
+    /// The run in the folder `path`, its settings changed by `sets` (`"train.epochs=5"`).
+    pub fn open(path: impl AsRef<Path>, sets: &[String]) -> Result<Paused> {
+        let dir = RunDir::resume(path.as_ref())?;
+        let text = dir.read_config()?;
+        let config = Config::of_run(&dir.config_path().display().to_string(), &text, sets)?;
+        Ok(Paused { dir, config })
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Open the data that its settings name, with its own tokenizer.
+    pub fn open_data(&self) -> Result<TrainingSet> {
+        TrainingSet::open(&self.config, Some(&self.dir.tokenizer_path()))
+    }
+
+    /// Go on from its newest intact checkpoint.
+    pub fn resume(self, data: impl Into<TrainingSet>, device: &Device) -> Result<Session> {
+        Session::go_on(self.dir, &self.config, data.into(), device)
+    }
+}
+
+impl Session {
+    /// A new run in the folder `path`, which must be empty or not there yet. Everything that can be wrong with settings and data is
+    /// found before anything is written.
+    pub fn create(
+        path: impl AsRef<Path>,
+        config: &Config,
+        data: impl Into<TrainingSet>,
+        device: &Device,
+    ) -> Result<Session> {
+        RunDir::check_free(path.as_ref())?;
+        let trainer = Trainer::new(config, data, device)?;
+        let notes = trainer.notes.iter().map(|n| format!("note: {n}")).collect();
+        Session::begin(RunDir::create(path.as_ref())?, trainer, None, notes)
+    }
+
+    /// Go on with the run in the folder `path`, on the data that its settings name.
+    pub fn resume(path: impl AsRef<Path>, device: &Device) -> Result<Session> {
+        let paused = Paused::open(path, &[])?;
+        let data = paused.open_data()?;
+        paused.resume(data, device)
+    }
+
+    /// Go on with the run in the folder `path` by these settings, or begin it where there is none. `open` is handed the place of the
+    /// run's own tokenizer.
+    pub fn create_or_resume(
+        path: impl AsRef<Path>,
+        config: &Config,
+        open: impl FnOnce(&Path) -> Result<TrainingSet>,
+        device: &Device,
+    ) -> Result<Session> {
+        let path = path.as_ref();
+        if RunDir::open(path).is_err() {
+            return Session::create(path, config, open(&path.join("tokenizer.json"))?, device);
+        }
+        let dir = RunDir::resume(path)?;
+        let data = open(&dir.tokenizer_path())?;
+        Session::go_on(dir, config, data, device)
+    }
+
+    fn go_on(dir: RunDir, config: &Config, data: TrainingSet, device: &Device) -> Result<Session> {
+        let latest = checkpoint::latest(&dir.checkpoints())?;
+        let mut notes = latest.notes;
+        let mut start = config.clone();
+        if latest.path.is_some() {
+            // The checkpoint gives the weights: the file of pretrained ones is not needed any more.
+            start.model.pretrained.clear();
+        }
+        let mut trainer = Trainer::new(&start, data, device)?;
+        trainer.config.model.pretrained.clone_from(&config.model.pretrained);
+        notes.splice(0..0, trainer.notes.iter().map(|n| format!("note: {n}")));
+        match latest.path {
+            Some(path) => {
+                run::restore(&mut trainer, &path)?;
+                if trainer.best_step() == trainer.step() {
+                    // A kill may have come between the checkpoint and this note.
+                    checkpoint::link_best(&dir.checkpoints(), &path)?;
+                }
+                notes.push(format!("goes on from step {} ({})", trainer.step(), path.display()));
+            }
+            None => notes.push("no checkpoint was written yet: starts from the beginning".into()),
+        }
+        let step = trainer.step() as u64;
+        Session::begin(dir, trainer, Some(step), notes)
+    }
+
+    /// Write what a run is started with. A resumed one comes here after its checkpoint was found to fit: a setting that does not must
+    /// not spoil the run.
+    fn begin(dir: RunDir, trainer: Trainer, resumed: Option<u64>, notes: Vec<String>) -> Result<Session> {
+        if let Some(tokenizer) = &trainer.trained.tokenizer {
+            dir.write_tokenizer(&tokenizer.to_json())?;
+        }
+        dir.write_config(&settings::to_toml(&trainer.config)?)?;
+        let device = trainer.trained.model.device().to_string();
+        dir.write_env(&Environment::now(device, tweedie_engine::cpu::threads()))?;
+        Ok(Session { dir, trainer, resumed, notes, preview: None, stop: Box::new(|| false) })
+    }
+
+    /// Asked after every step: true saves and ends the run.
+    #[must_use]
+    pub fn stop_when(self, stop: impl Fn() -> bool + 'static) -> Session {
+        Session { stop: Box::new(stop), ..self }
+    }
+
+    /// Called after each checkpoint with the folder of samples, to draw what the model says. One that fails does not end the run.
+    #[must_use]
+    pub fn with_preview(self, preview: impl FnMut(&mut Trainer, &Path) -> Result<()> + 'static) -> Session {
+        Session { preview: Some(Box::new(preview)), ..self }
+    }
+
+    /// What there is to say about how it was set up.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &RunDir {
+        &self.dir
+    }
+
+    /// The training.
+    pub fn trainer(&self) -> &Trainer {
+        &self.trainer
+    }
+
+    /// The model in training, to look at it with its averaged weights ([`Trainer::averaged`]).
+    pub fn trainer_mut(&mut self) -> &mut Trainer {
+        &mut self.trainer
+    }
+
+    /// Train to the end, or until it is stopped. `each` sees what happens.
+    pub fn run(mut self, each: impl FnMut(&Event)) -> Result<Finished> {
+        self.train(each)
+    }
+
+    /// As [`Session::run`], and keep the model.
+    pub fn train(&mut self, mut each: impl FnMut(&Event)) -> Result<Finished> {
+        let Session { dir, trainer, resumed, preview, stop, .. } = self;
+        let log = RefCell::new(Log::open(dir, *resumed)?);
+        let (checkpoints, samples, keep) = (dir.checkpoints(), dir.samples(), trainer.config.train.keep);
+        let mut undrawn: Option<Error> = None;
+        let result = trainer.fit(
+            |event| {
+                each(event);
+                log.borrow_mut().take(event);
+            },
+            |t, best| {
+                // A checkpoint is never ahead of the metrics: a resumed run does not write those again.
+                log.borrow_mut().sync()?;
+                let path = checkpoint::save(&checkpoints, &run::snapshot(t)?)?;
+                if best {
+                    checkpoint::link_best(&checkpoints, &path)?;
+                }
+                let best = checkpoint::best(&checkpoints)?;
+                checkpoint::prune(&checkpoints, keep, best.as_deref())?;
+                undrawn = preview.as_mut().and_then(|p| p(t, &samples).err());
+                Ok(path.display().to_string())
+            },
+            &*stop,
+        );
+        log.borrow_mut().sync()?;
+        result?;
+        // More steps would go on from here.
+        *resumed = Some(trainer.step() as u64);
+        Ok(Finished {
+            path: dir.path().to_path_buf(),
+            step: trainer.step(),
+            total_steps: trainer.total_steps(),
+            best: trainer.best(),
+            notes: undrawn.map(|e| format!("the last look at samples was not drawn: {e}")).into_iter().collect(),
+        })
+    }
+}

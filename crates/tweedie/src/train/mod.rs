@@ -1,0 +1,276 @@
+//! Training, one way for all tasks and both models: a step in `step.rs`, the loop of steps, evaluations and checkpoints in
+//! `fit.rs`. [`Session`](crate::Session) keeps it on disk.
+
+mod event;
+mod fit;
+mod set;
+mod step;
+mod targets;
+mod uploads;
+
+pub use event::{Evaluation, Event, Metric, SavedEvent, SkippedEvent, StepEvent};
+pub use set::{TrainingSet, build_tokenizer, open_classes, open_sequences};
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tweedie_engine::optim::{AdamConfig, AdamW, warmup_cosine};
+use tweedie_engine::{DType, Device, Noise};
+
+use crate::augment::Transform;
+use crate::config::{Config, Optimizer, Precision};
+use crate::data::{Loader, LoaderConfig, Position, Sequences, Source, Task};
+use crate::error::{Error, Result};
+use crate::model::{Model, load_encoder};
+use crate::tokenize::Tokenizer;
+use crate::trained::Trained;
+use uploads::Images;
+
+/// Streams of the run's noise; see [`tweedie_engine::rng`].
+mod stream {
+    pub const DIFFUSION: u32 = 1;
+    pub const DROP_PATH: u32 = 2;
+    pub const ROWS: u32 = 3;
+}
+
+/// Muon's momentum, as everyone has it.
+const MUON_MOMENTUM: f32 = 0.95;
+
+/// Training and validation examples.
+enum Splits {
+    Classes { train: Source, val: Source },
+    Sequences { train: Sequences, val: Sequences },
+}
+
+impl Splits {
+    fn train_len(&self) -> usize {
+        match self {
+            Splits::Classes { train, .. } => train.len(),
+            Splits::Sequences { train, .. } => train.len(),
+        }
+    }
+}
+
+/// A training run: model, optimizer, data, position.
+pub struct Trainer {
+    /// Resolved settings.
+    pub config: Config,
+    /// The model being trained.
+    pub trained: Trained,
+    /// What the user should know about how it was set up, such as what a file of pretrained weights lacked.
+    pub notes: Vec<String>,
+    opt: AdamW,
+    splits: Splits,
+    step: usize,
+    batches: usize,
+    /// The best evaluation so far, and its step.
+    best: Option<(Metric, usize)>,
+    key: Noise,
+    drop_key: Noise,
+    images: Images,
+}
+
+/// The compute type for a device.
+pub fn compute_type(precision: Precision, device: &Device) -> Result<DType> {
+    Ok(match (precision, device) {
+        (Precision::F32, _) | (Precision::Auto, Device::Cpu) => DType::F32,
+        (Precision::Auto | Precision::Bf16, Device::Cuda(_)) => DType::Bf16,
+        (Precision::Bf16, Device::Cpu) => {
+            return Err(Error::Input("train.precision = \"bf16\" needs a GPU; use \"auto\" or \"f32\"".into()));
+        }
+    })
+}
+
+/// Splits, number of classes, their names and the tokenizer of what is to be trained on, checked against the settings.
+type Opened = (Splits, usize, Vec<String>, Option<Arc<Tokenizer>>);
+
+fn open_splits(config: &Config, data: TrainingSet) -> Result<Opened> {
+    match data {
+        TrainingSet::Classes(set) => {
+            // Grey images are repeated over three channels by the transform; the other way round would lose colour.
+            if set.channels > config.model.encoder.channels {
+                return Err(Error::Input(format!(
+                    "model.encoder.channels = {}, but the images have {}",
+                    config.model.encoder.channels, set.channels
+                )));
+            }
+            let splits = Splits::Classes { train: set.train()?.clone(), val: set.val()?.clone() };
+            Ok((splits, set.class_names.len(), set.class_names, None))
+        }
+        TrainingSet::Sequences { set, tokenizer } => {
+            if (set.task == Task::Caption) != config.model.is_conditional() {
+                return Err(Error::Input(match set.task {
+                    Task::Caption => "captions need model.condition = \"image\"".into(),
+                    _ => "text alone needs model.condition = \"none\" (as in model.preset = \"text\")".to_string(),
+                }));
+            }
+            let layout = config.data.sequence_config();
+            let of = |texts: &crate::data::Texts| Sequences::new(texts.clone(), tokenizer.clone(), &layout);
+            let splits = Splits::Sequences { train: of(set.train()?)?, val: of(set.val()?)? };
+            Ok((splits, tokenizer.vocab(), Vec::new(), Some(tokenizer)))
+        }
+    }
+}
+
+fn optimizer(config: &Config, model: &Model) -> Result<AdamW> {
+    let t = &config.train;
+    let adam = AdamConfig {
+        beta2: t.beta2,
+        weight_decay: t.weight_decay,
+        clip: t.clip,
+        ema: t.ema,
+        muon: (t.optimizer == Optimizer::Muon).then_some(MUON_MOMENTUM),
+        ..AdamConfig::default()
+    };
+    Ok(AdamW::new(&model.params, adam)?)
+}
+
+impl Trainer {
+    /// Make model and optimizer for the data on `device`. The data are looked at before the model is built.
+    pub fn new(config: &Config, data: impl Into<TrainingSet>, device: &Device) -> Result<Trainer> {
+        config.check()?;
+        let mut config = config.clone();
+        let (splits, classes, class_names, tokenizer) = open_splits(&config, data.into())?;
+        match config.model.classes {
+            0 => config.model.classes = classes,
+            n if n < classes => {
+                return Err(Error::Input(format!("model.classes = {n}, but the data have {classes} classes")));
+            }
+            _ => {}
+        }
+        let examples = splits.train_len();
+        let batches = examples / config.train.batch;
+        if batches == 0 {
+            return Err(Error::Input(format!(
+                "train.batch = {} is more than the {examples} training examples; use a smaller batch",
+                config.train.batch
+            )));
+        }
+        let dtype = compute_type(config.train.precision, device)?;
+        let mut model =
+            Model::new(&config.model, config.sizes(), device, dtype, config.seed)?.knowing(config.known() > 0.0);
+        let mut notes = match config.model.pretrained.as_str() {
+            "" => Vec::new(),
+            path => load_encoder(&mut model, Path::new(path))?,
+        };
+        let opt = optimizer(&config, &model)?;
+        if opt.muon_is_idle() {
+            notes.push("train.optimizer = \"muon\": no weight matrix of a block is trained, AdamW has all".into());
+        }
+        let trained = Trained::new(&config, model, class_names, tokenizer)?;
+        Ok(Trainer {
+            key: Noise::new(device, config.seed, stream::DIFFUSION, 0)?,
+            drop_key: Noise::new(device, config.seed, stream::DROP_PATH, 0)?,
+            images: Images::new(device),
+            config,
+            trained,
+            notes,
+            opt,
+            splits,
+            step: 0,
+            batches,
+            best: None,
+        })
+    }
+
+    /// The images that evaluation looks at; none for sequences.
+    pub fn validation(&self) -> Option<&Source> {
+        match &self.splits {
+            Splits::Classes { val, .. } => Some(val),
+            Splits::Sequences { .. } => None,
+        }
+    }
+
+    /// The sequences that evaluation looks at; none for classes.
+    pub fn validation_texts(&self) -> Option<&Sequences> {
+        match &self.splits {
+            Splits::Classes { .. } => None,
+            Splits::Sequences { val, .. } => Some(val),
+        }
+    }
+
+    /// Optimizer steps of the whole run.
+    pub fn total_steps(&self) -> usize {
+        self.batches * self.config.train.epochs
+    }
+
+    /// Optimizer steps done.
+    pub fn step(&self) -> usize {
+        self.step
+    }
+
+    /// The best evaluation so far.
+    pub fn best(&self) -> Option<Metric> {
+        self.best.map(|b| b.0)
+    }
+
+    /// The step of that; 0 if there was none.
+    pub fn best_step(&self) -> usize {
+        self.best.map_or(0, |b| b.1)
+    }
+
+    /// What checkpoints of this task are chosen by, with the value `value`.
+    pub fn metric(&self, value: f64) -> Metric {
+        match self.trained.task() {
+            Task::Class => Metric::top1(value),
+            Task::Caption => Metric::cider_d(value),
+            Task::Text => Metric::bits_per_token(value),
+        }
+    }
+
+    /// The optimizer, for checkpoints.
+    pub fn optimizer(&self) -> &AdamW {
+        &self.opt
+    }
+
+    /// For restoring a checkpoint.
+    pub fn optimizer_mut(&mut self) -> &mut AdamW {
+        &mut self.opt
+    }
+
+    /// Go on from a restored checkpoint: the steps done, and the best evaluation with its step.
+    pub fn set_position(&mut self, step: usize, best: Option<(Metric, usize)>) {
+        (self.step, self.best) = (step, best);
+    }
+
+    /// Look at the model with its averaged weights (the raw ones if none are kept).
+    pub fn averaged<R>(&mut self, f: impl FnOnce(&Trained, &Config) -> Result<R>) -> Result<R> {
+        if self.opt.ema().is_none() {
+            return f(&self.trained, &self.config);
+        }
+        self.opt.swap_ema(&mut self.trained.model.params)?;
+        let result = f(&self.trained, &self.config);
+        self.opt.swap_ema(&mut self.trained.model.params)?;
+        result
+    }
+
+    /// Learning rate of the present step.
+    pub fn lr(&self) -> f32 {
+        let t = &self.config.train;
+        let peak = t.lr * t.batch as f32 / 256.0;
+        let warmup = (t.warmup_epochs * self.batches as f32) as usize;
+        warmup_cosine(self.step, self.total_steps(), warmup, peak, peak * t.min_lr)
+    }
+
+    /// The batches from the present position on.
+    pub fn loader(&self) -> Result<Loader> {
+        let c = &self.config;
+        let e = &c.model.encoder;
+        let transform = || Transform::train(&c.augment, e.image, e.channels);
+        let position = Position { epoch: (self.step / self.batches) as u32, batch: (self.step % self.batches) as u32 };
+        let config = LoaderConfig {
+            threads: c.data.workers,
+            start: position,
+            epochs: Some(c.train.epochs as u32),
+            on_corrupt: c.data.corrupt.into(),
+            ..LoaderConfig::train(c.train.batch, c.seed)
+        };
+        Ok(match &self.splits {
+            Splits::Classes { train, .. } => Loader::new(train.clone(), transform()?, config)?,
+            Splits::Sequences { train, .. } => {
+                let transform = if c.model.is_conditional() { Some(transform()?) } else { None };
+                Loader::sequences(train.clone(), transform, config)?
+            }
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! What a model is trained on.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::config::Config;
+use crate::data::{self, Dataset, OpenOptions, SequenceSet, Task};
+use crate::error::{Error, Result};
+use crate::tokenize::{Tokenizer, TokenizerSpec};
+
+/// Images with classes, or captions or text with their tokenizer.
+pub enum TrainingSet {
+    /// Images with classes.
+    Classes(Dataset),
+    /// Captions or text.
+    Sequences {
+        /// Where they lie.
+        set: SequenceSet,
+        /// How they become tokens.
+        tokenizer: Arc<Tokenizer>,
+    },
+}
+
+impl From<Dataset> for TrainingSet {
+    fn from(set: Dataset) -> TrainingSet {
+        TrainingSet::Classes(set)
+    }
+}
+
+impl TrainingSet {
+    /// Open what settings name. Sequences have the tokenizer of the file `stored`, if that exists, or else the one that the settings
+    /// name, trained on the training texts if it is not a file.
+    pub fn open(config: &Config, stored: Option<&Path>) -> Result<TrainingSet> {
+        if config.data.task == Task::Class {
+            return Ok(open_classes(config)?.into());
+        }
+        let set = open_sequences(config)?;
+        let tokenizer = match stored.filter(|p| p.exists()) {
+            Some(path) => Tokenizer::from_file(path)?,
+            None => build_tokenizer(&config.data.tokenizer, &set)?,
+        };
+        Ok(TrainingSet::Sequences { set, tokenizer: Arc::new(tokenizer) })
+    }
+
+    /// Sequences with the tokenizer that settings name.
+    pub fn sequences(set: SequenceSet, config: &Config) -> Result<TrainingSet> {
+        let tokenizer = Arc::new(build_tokenizer(&config.data.tokenizer, &set)?);
+        Ok(TrainingSet::Sequences { set, tokenizer })
+    }
+}
+
+/// Open the images with classes that settings name.
+pub fn open_classes(config: &Config) -> Result<Dataset> {
+    let given = |s: &str| (!s.is_empty()).then(|| s.to_string());
+    let options = OpenOptions {
+        classes: given(&config.data.classes).map(PathBuf::from),
+        image_column: given(&config.data.image_column),
+        label_column: given(&config.data.label_column),
+        val_fraction: config.data.val_fraction,
+        split_seed: config.seed,
+        decoded_bytes: config.data.cache.bytes(),
+        ..OpenOptions::default()
+    };
+    if config.data.path.is_empty() {
+        return Err(Error::NoData);
+    }
+    Ok(data::open(&config.data.path, &options)?)
+}
+
+/// Open the captions or text that settings name.
+pub fn open_sequences(config: &Config) -> Result<SequenceSet> {
+    if config.data.path.is_empty() {
+        return Err(Error::NoData);
+    }
+    Ok(data::open_sequences(&config.data.path, &config.data.sequence_options(config.seed))?)
+}
+
+/// The tokenizer that settings name, trained on the training texts if it is not a file.
+pub fn build_tokenizer(spec: &str, set: &SequenceSet) -> Result<Tokenizer> {
+    let spec: TokenizerSpec = spec.parse()?;
+    spec.build(|| Ok(set.training_texts()?))
+}

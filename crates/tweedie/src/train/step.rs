@@ -1,0 +1,106 @@
+//! One training step, from a batch of the loader to new weights:
+//!
+//! 1. [`Trainer::rows`] makes K noisy copies of each example: times, dropped conditions, known tokens (`targets.rs`).
+//! 2. The images go to the device, and through the encoder once for all copies.
+//! 3. The objective (`loss.rs`): tokens are corrupted, the network denoises them, the cross-entropy of the clean ones is taken.
+//! 4. The tape runs backwards into the gradients, and the optimizer makes a step: clip, AdamW or Muon, average.
+//!
+//! Everything random is a pure function of seed and step.
+
+use std::ops::Range;
+
+use tweedie_engine::ops::elementwise;
+use tweedie_engine::{Noise, Tape, Tensor, Var};
+
+use super::Trainer;
+use crate::data::Batch;
+use crate::error::{Error, Result};
+use crate::loss::{MddLoss, NoiseOf, Rows, TddLoss, mask_tokens, mdd_class_loss};
+use crate::model::{Drop, Pass};
+
+impl Trainer {
+    /// One optimizer step on `batch`; the loss stays on the device.
+    pub fn train_step(&mut self, batch: &Batch) -> Result<Tensor> {
+        self.step_on(batch, None)
+    }
+
+    /// As [`Trainer::train_step`], with the images of the batch on the device already (not with `train.accumulate`).
+    pub fn step_on(&mut self, batch: &Batch, uploaded: Option<&Tensor>) -> Result<Tensor> {
+        let (lr, parts) = (self.lr(), self.config.train.accumulate);
+        let per = batch.indices.len() / parts.max(1);
+        let rows = self.rows(batch)?;
+        let mut total: Option<Tensor> = None;
+        for part in 0..parts {
+            let range = part * per..(part + 1) * per;
+            let images = match uploaded {
+                Some(images) if parts == 1 => Some(images.clone()),
+                _ => self.upload(batch, range.clone())?,
+            };
+            let tape = Tape::new();
+            let loss = self.loss(&tape, batch, range, &rows, images.as_ref())?;
+            let loss = if parts == 1 { loss } else { elementwise::scale(&tape, &loss, 1.0 / parts as f32)? };
+            let value = loss.value().clone();
+            tape.backward(&loss, Some(&mut self.trained.model.params))?;
+            total = Some(match total {
+                None => value,
+                Some(t) => {
+                    let tape = Tape::inference();
+                    elementwise::add(&tape, &tape.constant(t), &tape.constant(value))?.value().clone()
+                }
+            });
+        }
+        self.opt.step(&mut self.trained.model.params, lr)?;
+        self.step += 1;
+        total.ok_or_else(|| Error::Input("an empty batch".into()))
+    }
+
+    /// The images `range` of a batch on the device; none for text alone.
+    fn upload(&mut self, batch: &Batch, range: Range<usize>) -> Result<Option<Tensor>> {
+        if batch.images.is_empty() {
+            return Ok(None);
+        }
+        let e = &self.config.model.encoder;
+        let values = e.channels * e.image * e.image;
+        let shape = [range.len(), e.channels, e.image, e.image];
+        Ok(Some(self.images.put(&shape, &batch.images[range.start * values..range.end * values])?))
+    }
+
+    /// The loss of the examples `range` of a batch, whose noisy copies are among `rows`.
+    fn loss(
+        &self,
+        tape: &Tape,
+        batch: &Batch,
+        range: Range<usize>,
+        rows: &Rows,
+        images: Option<&Tensor>,
+    ) -> Result<Var> {
+        let (m, c, k) = (&self.trained.model, &self.config, self.config.train.kfold);
+        let ids = (range.start as u32..range.end as u32).collect();
+        let examples = Tensor::from_u32(&m.device(), &[range.len()], ids)?;
+        let drop = Drop { noise: self.at(&self.drop_key), examples };
+        let drop = (c.model.encoder.drop_path > 0.0).then_some(drop);
+        let p = Pass { tape, params: &m.params, dtype: m.dtype(), drop, recompute: c.train.recompute };
+        let rows = rows.part(range.start * k..range.end * k, m.sizes().tokens, m.sizes().vocab);
+        match (m.is_tdd(), m.has_denoiser(), images) {
+            (true, ..) => {
+                let noise = self.at(&self.key);
+                let loss = TddLoss { process: &self.trained.process, config: &c.loss, noise: NoiseOf::Drawn(&noise) };
+                loss.of(&p, m, images, &rows)
+            }
+            (false, true, _) => {
+                let steps = self.trained.process.steps();
+                let masked = mask_tokens(&rows, m.sizes().tokens, steps, c.seed, self.step as u32);
+                MddLoss { steps, config: &c.loss, masked: &masked }.of(&p, m, images, &rows)
+            }
+            (false, false, Some(images)) => {
+                mdd_class_loss(&p, m, images, &self.targets(batch, range), c.loss.smoothing)
+            }
+            (false, false, None) => Err(Error::Input("a classifier needs images".into())),
+        }
+    }
+
+    /// A noise stream at the present step.
+    fn at(&self, key: &Noise) -> Noise {
+        key.later(self.step as u32)
+    }
+}
