@@ -48,6 +48,11 @@ impl Trained {
         Ok(Trained { model, process, class_names, tokenizer, layout: config.data.sequence_config().layout, transform })
     }
 
+    /// A network and its process alone, without names, texts or images: enough to sample tokens.
+    pub fn bare(model: Model, process: Process) -> Trained {
+        Trained { model, process, class_names: Vec::new(), tokenizer: None, layout: Layout::Lines, transform: None }
+    }
+
     /// What it is for.
     pub fn task(&self) -> Task {
         match (&self.tokenizer, self.model.is_conditional()) {
