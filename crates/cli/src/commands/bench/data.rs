@@ -84,7 +84,6 @@ fn named(name: &str) -> Result<AugmentConfig> {
 pub fn run(args: &Args) -> Result<()> {
     let recipe = args.recipe.as_deref().map(|name| recipe::resolve(name, &[], &[])).transpose()?.map(|r| r.0);
     let side = recipe.as_ref().map_or(args.image, |c| c.model.encoder.image);
-    let name = args.recipe.as_ref().unwrap_or(&args.augment);
     let augment = match (recipe, args.augment.as_str()) {
         (Some(c), _) => c.augment,
         (None, name) => named(name)?,
@@ -92,51 +91,18 @@ pub fn run(args: &Args) -> Result<()> {
     if side == 0 || args.batch == 0 || args.seconds <= 0.0 || args.seconds.is_nan() {
         return Err(Failure::input("--image, --batch and --seconds must be more than 0"));
     }
-    let transform = |channels| match args.augment.as_str() {
-        "eval" => Transform::eval(&augment, side, channels),
-        _ => Transform::train(&augment, side, channels),
-    };
     let cache: CacheMode = eval::parse("kind of cache", &args.cache, "auto or off")?;
-    let open = OpenOptions { decoded_bytes: cache.bytes(), ..OpenOptions::default() };
-    let config = |n: usize| LoaderConfig { threads: args.workers, ..LoaderConfig::train(args.batch.min(n), 0) };
-    let task = data::guess_task(&args.data)?;
-    let (mut loader, format) = if task == Task::Class {
-        let set = data::open(&args.data, &open)?;
-        let source = set.train()?.clone();
-        let n = source.len();
-        (Loader::new(source, transform(set.channels)?, config(n))?, set.format.to_string())
-    } else {
-        let set = data::open_sequences(&args.data, &SequenceOptions { open, ..SequenceOptions::default() })?;
-        let tokenizer = Arc::new(Tokenizer::train(Kind::Word, 5000, set.training_texts()?)?);
-        let sequences = Sequences::new(set.train()?.clone(), tokenizer, &SequenceConfig::lines(32))?;
-        let transform = if task == Task::Caption { Some(transform(3)?) } else { None };
-        let n = sequences.len();
-        (Loader::sequences(sequences, transform, config(n))?, set.format.to_string())
-    };
-    let (mut examples, mut begin, mut cpu) = (0, Instant::now(), cpu_seconds());
+    let (mut loader, format) = open(args, &augment, side, cache)?;
     // Batches until queues are filled; with a cache until everything is in it, which takes the probes' second epoch.
     let warm = if cache == CacheMode::Off { 8 } else { 8.max(2 * loader.batches_per_epoch()) };
-    for batch in 0.. {
-        let Some(next) = loader.next() else { break };
-        let next = next?;
-        if batch == warm {
-            (examples, begin, cpu) = (0, Instant::now(), cpu_seconds());
-        }
-        examples += next.indices.len();
-        loader.recycle(next);
-        if batch > warm && begin.elapsed() >= Duration::from_secs_f64(args.seconds) {
-            break;
-        }
-    }
-    let seconds = begin.elapsed().as_secs_f64();
-    let cpu = cpu.zip(cpu_seconds()).map(|(before, now)| now - before).filter(|s| *s > 0.0);
+    let Measured { examples, seconds, cpu } = measure(&mut loader, warm, args.seconds)?;
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let workers = if args.workers == 0 { cores } else { args.workers };
     let per_second = examples as f64 / seconds;
     let r = Report {
         data: args.data.display().to_string(),
         format,
-        augment: name.clone(),
+        augment: args.recipe.as_ref().unwrap_or(&args.augment).clone(),
         image: side,
         workers,
         cache: args.cache.clone(),
@@ -147,9 +113,61 @@ pub fn run(args: &Args) -> Result<()> {
         per_cpu_second: cpu.map(|s| examples as f64 / s),
         skipped: loader.skipped().count(),
     };
-    if args.json {
-        return report::print_json(&r);
+    if args.json { report::print_json(&r) } else { report::print(&table(r)) }
+}
+
+/// A loader over the data, and what format they have.
+fn open(args: &Args, augment: &AugmentConfig, side: usize, cache: CacheMode) -> Result<(Loader, String)> {
+    let transform = |channels| match args.augment.as_str() {
+        "eval" => Transform::eval(augment, side, channels),
+        _ => Transform::train(augment, side, channels),
+    };
+    let open = OpenOptions { decoded_bytes: cache.bytes(), ..OpenOptions::default() };
+    let config = |n: usize| LoaderConfig { threads: args.workers, ..LoaderConfig::train(args.batch.min(n), 0) };
+    let task = data::guess_task(&args.data)?;
+    if task == Task::Class {
+        let set = data::open(&args.data, &open)?;
+        let source = set.train()?.clone();
+        let n = source.len();
+        return Ok((Loader::new(source, transform(set.channels)?, config(n))?, set.format.to_string()));
     }
+    let set = data::open_sequences(&args.data, &SequenceOptions { open, ..SequenceOptions::default() })?;
+    let tokenizer = Arc::new(Tokenizer::train(Kind::Word, 5000, set.training_texts()?)?);
+    let sequences = Sequences::new(set.train()?.clone(), tokenizer, &SequenceConfig::lines(32))?;
+    let transform = if task == Task::Caption { Some(transform(3)?) } else { None };
+    let n = sequences.len();
+    Ok((Loader::sequences(sequences, transform, config(n))?, set.format.to_string()))
+}
+
+/// What went through a loader, and how long it took.
+struct Measured {
+    examples: usize,
+    seconds: f64,
+    /// Processor time of all threads.
+    cpu: Option<f64>,
+}
+
+/// Take batches for `seconds`, after `warm` of them.
+fn measure(loader: &mut Loader, warm: usize, seconds: f64) -> Result<Measured> {
+    let (mut examples, mut begin, mut cpu) = (0, Instant::now(), cpu_seconds());
+    for batch in 0.. {
+        let Some(next) = loader.next() else { break };
+        let next = next?;
+        if batch == warm {
+            (examples, begin, cpu) = (0, Instant::now(), cpu_seconds());
+        }
+        examples += next.indices.len();
+        loader.recycle(next);
+        if batch > warm && begin.elapsed() >= Duration::from_secs_f64(seconds) {
+            break;
+        }
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    let cpu = cpu.zip(cpu_seconds()).map(|(before, now)| now - before).filter(|s| *s > 0.0);
+    Ok(Measured { examples, seconds, cpu })
+}
+
+fn table(r: Report) -> String {
     use Align::{Left, Right};
     let mut t = Table::new(&[
         ("format", Left),
@@ -173,5 +191,5 @@ pub fn run(args: &Args) -> Result<()> {
         r.per_cpu_second.map_or("–".into(), |n| format!("{n:.0}")),
         r.skipped.to_string(),
     ]);
-    report::print(&t.render())
+    t.render()
 }
