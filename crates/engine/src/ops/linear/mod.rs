@@ -4,6 +4,7 @@
 mod cpu;
 mod cuda;
 
+use super::check;
 use crate::cases::{Case, Role, Size};
 use crate::cpu::math::Act;
 use crate::device::Device;
@@ -23,14 +24,20 @@ pub(crate) struct Affine {
 }
 
 impl Affine {
-    fn new(op: &'static str, width: usize, w: &Var, b: Option<&Var>) -> Result<Affine> {
+    /// For inputs of `width` in the type and on the device of `x`.
+    fn new(op: &'static str, x: &Tensor, width: usize, w: &Var, b: Option<&Var>) -> Result<Affine> {
+        check::values(op, "x", x)?;
+        check::values(op, "the weight", w.value())?;
+        check::beside(op, "the weight", w.value(), x)?;
         let &[out, inner] = w.shape() else {
             return Err(crate::Error::op(op, format!("a weight must be [out, in], it is {:?}", w.shape())));
         };
         ensure!(inner == width, op, "weight {:?} takes inputs of width {inner}, they have {width}", w.shape());
         if let Some(b) = b {
             ensure!(b.shape() == [out], op, "bias {:?} must be [{out}] for weight {:?}", b.shape(), w.shape());
+            check::beside(op, "the bias", b.value(), x)?;
         }
+        check::elements(op, &[x.rows(), out])?;
         Ok(Affine { w: w.clone(), b: b.cloned() })
     }
 
@@ -55,7 +62,7 @@ fn out_shape(x: &[usize], out: usize) -> Vec<usize> {
 fn check_residual(op: &'static str, residual: Option<&Var>, shape: &[usize], x: &Var) -> Result<()> {
     if let Some(r) = residual {
         ensure!(r.shape() == shape, op, "residual {:?} must have the output's shape {shape:?}", r.shape());
-        ensure!(r.value().dtype() == x.value().dtype(), op, "residual and input differ in type");
+        check::alike(op, x.value(), &[r.value()])?;
     }
     Ok(())
 }
@@ -73,7 +80,7 @@ struct Linear {
 
 /// act(x·wᵀ + b) for `x` \[…, in\], `w` \[out, in\], `b` \[out\]; or x·wᵀ + b + residual. Not both an activation and a residual.
 pub fn linear(tape: &Tape, x: &Var, w: &Var, b: Option<&Var>, act: Option<Act>, residual: Option<&Var>) -> Result<Var> {
-    let layer = Affine::new("linear", x.value().width(), w, b)?;
+    let layer = Affine::new("linear", x.value(), x.value().width(), w, b)?;
     let shape = out_shape(x.shape(), layer.out());
     ensure!(act.is_none() || residual.is_none(), "linear", "a residual is added to a product without activation");
     check_residual("linear", residual, &shape, x)?;
@@ -91,7 +98,7 @@ pub fn linear(tape: &Tape, x: &Var, w: &Var, b: Option<&Var>, act: Option<Act>, 
 /// whoever reads them can load 16 at a time. What lies beyond `out` is not written. For sampling only, so nothing is recorded on
 /// a tape.
 pub fn padded(x: &Tensor, w: &Var, b: &Var) -> Result<Tensor> {
-    let layer = Affine::new("linear", x.width(), w, Some(b))?;
+    let layer = Affine::new("padded", x, x.width(), w, Some(b))?;
     let (y, _) = match x.cuda_device() {
         Some(c) => {
             let width = cuda::aligned_width(x.rows(), layer.out());
@@ -107,10 +114,9 @@ pub fn padded(x: &Tensor, w: &Var, b: &Var) -> Result<Tensor> {
 pub fn rough(x: &Tensor, w: &Tensor) -> Result<Tensor> {
     let tape = Tape::inference();
     let w = tape.constant(w.clone());
-    let layer = Affine::new("linear", x.width(), &w, None)?;
-    for t in [x, w.value()] {
-        ensure!(t.dtype() == crate::DType::F32 && t.device() == x.device(), "linear", "{t:?} must be f32 beside {x:?}");
-    }
+    check::f32s("rough", "x", x, x)?;
+    check::f32s("rough", "the weight", w.value(), x)?;
+    let layer = Affine::new("rough", x, x.width(), &w, None)?;
     match x.cuda_device() {
         Some(c) => cuda::rough(c, x, w.value(), &out_shape(x.shape(), layer.out())),
         None => Ok(linear(&tape, &tape.constant(x.clone()), &w, None, None, None)?.value().clone()),
@@ -192,8 +198,8 @@ fn mlp_keeping(
     residual: Option<&Var>,
     keeps: fn(&Tape, &Tensor) -> bool,
 ) -> Result<Var> {
-    let up = Affine::new("mlp", x.value().width(), w1, Some(b1))?;
-    let down = Affine::new("mlp", up.out(), w2, Some(b2))?;
+    let up = Affine::new("mlp", x.value(), x.value().width(), w1, Some(b1))?;
+    let down = Affine::new("mlp", x.value(), up.out(), w2, Some(b2))?;
     let (mid, shape) = (out_shape(x.shape(), up.out()), out_shape(x.shape(), down.out()));
     check_residual("mlp", residual, &shape, x)?;
     let r = residual.map(Var::value);
