@@ -1,6 +1,10 @@
 //! Every op with inputs to try it on. One list serves the finite-difference tests, the self-test of a device against the
 //! CPU, and whatever comes next; an op that is not in it is not tested anywhere.
 
+mod wrong;
+
+pub use wrong::{Fault, Wrong};
+
 use crate::device::Device;
 use crate::error::Result;
 use crate::rng::Noise;

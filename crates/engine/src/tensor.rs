@@ -344,8 +344,7 @@ impl Tensor {
         ensure!(
             dtype != DType::U32 && self.dtype != DType::U32,
             "cast",
-            "{} to {dtype} is not a conversion between float types",
-            self.dtype
+            "{self:?} to {dtype} is not a conversion between float types"
         );
         match self.cuda_device() {
             Some(c) => crate::ops::elementwise::cast_cuda(c, self, dtype),

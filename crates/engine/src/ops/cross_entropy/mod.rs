@@ -189,7 +189,7 @@ pub fn linear_cross_entropy(
     };
     let bytes = target.rows * classes * xs.dtype().size();
     let keep = chunk.is_none() && bytes <= limit && inputs.iter().any(|v| v.needs_grad());
-    let chunk = chunk.map_or(default, |c| c.min(classes)).div_ceil(CHUNK_STEP) * CHUNK_STEP;
+    let chunk = chunk.map_or(default, |c| c.min(i32::MAX as usize)).div_ceil(CHUNK_STEP) * CHUNK_STEP;
     let (x, weight, bias) = (x.clone(), weight.clone(), bias.cloned());
     Ok(match xs.cuda_device() {
         Some(c) => {

@@ -1,19 +1,19 @@
 //! `linear`: act(x·Wᵀ + b) (+ residual), and `mlp`: two of them as one op, whose backward fuses the activation's slope into
 //! the product. Weights have PyTorch's layout, (out, in).
 
+mod cases;
 mod cpu;
 mod cuda;
 
 use super::check;
-use crate::cases::{Case, Role, Size};
 use crate::cpu::math::Act;
-use crate::device::Device;
 use crate::error::{Result, ensure};
 use crate::tape::{Backward, Grads, Tape, Var};
 use crate::tensor::Tensor;
 
 crate::cuda::source!("linear.cu");
 
+pub(crate) use cases::cases;
 pub(crate) use cuda::few as few_rows_cuda;
 
 /// A weight and its bias.
@@ -261,98 +261,10 @@ impl Backward for Mlp {
     }
 }
 
-pub(crate) fn cases(size: Size) -> Vec<Case> {
-    use Role::{Activation, Weight};
-    // rows, in, out
-    let dims: &[[usize; 3]] = match size {
-        Size::Tiny => &[[3, 4, 5], [1, 1, 1]],
-        Size::Full => &[
-            [1, 1, 1],
-            [3, 5, 7],
-            [12, 256, 48],
-            [65, 192, 576],
-            [197, 768, 768],
-            [33, 64, 10],
-            [7, 27, 64],
-            [128, 384, 1536],
-            [1, 768, 100],
-            [2, 8, 1],
-            [4, 264, 43],
-            [7, 512, 96],
-            [8, 64, 17],
-            [9, 48, 1027],
-            [3, 3072, 21],
-            [2, 1536, 5],
-        ],
-    };
-    let mut out = Vec::new();
-    for &[m, k, n] in dims {
-        let l = format!("[{m}, {k}] → {n}");
-        let s = 1.0 / (k as f32).sqrt();
-        let base = move |label: String, act: Option<Act>| {
-            Case::new("linear", label, move |t, v| linear(t, &v[0], &v[1], Some(&v[2]), act, None))
-                .normal("x", Activation, &[m, k], 1.0)
-                .normal("w", Weight, &[n, k], s)
-                .normal("b", Weight, &[n], 1.0)
-        };
-        out.push(base(l.clone(), None));
-        for act in [Act::GeluErf, Act::GeluTanh, Act::Silu] {
-            out.push(base(format!("{l} {act:?}"), Some(act)));
-            // Without a gradient nothing is kept for it.
-            out.push(
-                Case::new("linear", format!("{l} {act:?}, no gradient"), move |t, v| {
-                    linear(t, &v[0], &v[1], Some(&v[2]), Some(act), None)
-                })
-                .normal("x", Role::Type, &[m, k], 1.0)
-                .normal("w", Role::Type, &[n, k], s)
-                .normal("b", Role::Type, &[n], 1.0),
-            );
-        }
-        out.extend([
-            Case::new("linear", format!("{l} no bias"), |t, v| linear(t, &v[0], &v[1], None, None, None))
-                .normal("x", Activation, &[m, k], 1.0)
-                .normal("w", Weight, &[n, k], s),
-            Case::new("linear", format!("{l} residual"), |t, v| {
-                linear(t, &v[0], &v[1], Some(&v[2]), None, Some(&v[3]))
-            })
-            .normal("x", Activation, &[m, k], 1.0)
-            .normal("w", Weight, &[n, k], s)
-            .normal("b", Weight, &[n], 1.0)
-            .normal("residual", Activation, &[m, n], 1.0),
-        ]);
-        out.push(
-            Case::new("linear", format!("{l} padded"), |t, v| {
-                let y = padded(v[0].value(), &v[1], &v[2])?;
-                let (long, n) = (y.width(), v[1].shape()[0]);
-                let values: Vec<f32> = y.to_vec()?.chunks(long).flat_map(|row| &row[..n]).copied().collect();
-                Ok(t.constant(Tensor::from_f32(&Device::Cpu, &[values.len()], values)?))
-            })
-            .normal("x", Role::Type, &[m, k], 1.0)
-            .normal("w", Role::Type, &[n, k], s)
-            .normal("b", Role::Type, &[n], 1.0),
-        );
-        for (act, kept) in [Act::GeluErf, Act::GeluTanh].into_iter().flat_map(|a| [(a, true), (a, false)]) {
-            let (keeps, how): (fn(&Tape, &Tensor) -> bool, _) =
-                if kept { (keeps_hidden, "") } else { (|_, _| false, ", hidden values not kept") };
-            // The input is its own residual, as in a transformer block: two gradients meet.
-            out.push(
-                Case::new("mlp", format!("{l} {act:?}, residual{how}"), move |t, v| {
-                    mlp_keeping(t, &v[0], (&v[1], &v[2]), act, (&v[3], &v[4]), Some(&v[0]), keeps)
-                })
-                .normal("x", Activation, &[m, k], 1.0)
-                .normal("w1", Weight, &[n, k], s)
-                .normal("b1", Weight, &[n], 1.0)
-                .normal("w2", Weight, &[k, n], 1.0 / (n as f32).sqrt())
-                .normal("b2", Weight, &[k], 1.0),
-            );
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Device;
 
     #[test]
     fn errors_name_the_shapes() {
