@@ -1,6 +1,10 @@
 //! Every op with inputs to try it on. One list serves the finite-difference tests, the self-test of a device against the
 //! CPU, and whatever comes next; an op that is not in it is not tested anywhere.
 
+mod wrong;
+
+pub use wrong::{Fault, Wrong};
+
 use crate::device::Device;
 use crate::error::Result;
 use crate::rng::Noise;
@@ -95,10 +99,10 @@ impl Case {
         self.normal(name, Role::Type, &[1], 1.0)
     }
 
-    /// Random u32 below `bound`.
+    /// Random u32 below `bound` (0 counts as 1).
     pub fn ids(self, name: &'static str, shape: &[usize], bound: u32) -> Case {
         let n: usize = shape.iter().product();
-        let v = (0..n as u32).map(|i| crate::rng::philox([i, 0, 0, 77], [1, 2])[0] % bound).collect();
+        let v = (0..n as u32).map(|i| crate::rng::philox([i, 0, 0, 77], [1, 2])[0] % bound.max(1)).collect();
         match Tensor::from_u32(&Device::Cpu, shape, v) {
             Ok(t) => self.data(name, t),
             Err(e) => unreachable!("the length is that of the shape: {e}"),

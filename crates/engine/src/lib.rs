@@ -5,6 +5,7 @@
 //! build it. See `docs/code-map.md` in the repository for where things are.
 
 pub mod cases;
+pub mod check;
 pub mod cpu;
 pub mod cuda;
 mod device;

@@ -1,12 +1,13 @@
 //! Parameters in flat buffers: value, gradient, both moments, average and bf16 shadow are each one array, so that
 //! clipping, AdamW and EMA are one pass and a checkpoint is one write.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::device::Device;
 use crate::error::{Error, Result, ensure};
 use crate::tape::FlatGrads;
-use crate::tensor::{DType, Tensor};
+use crate::tensor::{DType, Tensor, elements};
 
 /// Names one parameter of a [`Params`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,11 +67,11 @@ impl ParamsBuilder {
     /// Add a parameter with its initial values.
     pub fn add(&mut self, name: impl Into<String>, shape: &[usize], group: Group, values: Vec<f32>) -> Result<ParamId> {
         let name = name.into();
-        let n: usize = shape.iter().product();
+        let n = elements("parameter", shape)?;
         ensure!(values.len() == n, "parameter", "{name} {shape:?} needs {n} values, {} were given", values.len());
         ensure!(self.specs.iter().all(|s| s.name != name), "parameter", "there are two parameters named {name}");
         if let Group::Hidden { parts } = group {
-            let fits = shape.len() == 2 && parts > 0 && shape[0].is_multiple_of(parts);
+            let fits = shape.len() == 2 && n > 0 && parts > 0 && shape[0].is_multiple_of(parts);
             ensure!(fits, "parameter", "{name} {shape:?} does not consist of {parts} matrices on top of each other");
         }
         self.specs.push(Spec { name, shape: shape.to_vec(), group, start: 0 });
@@ -100,12 +101,15 @@ impl ParamsBuilder {
             FlatGrads { data: Tensor::zeros(device, &[end], DType::F32)?, touched: vec![false; self.specs.len()] };
         let low = if low { Some(values.cast(DType::Bf16)?) } else { None };
         let turned = self.specs.iter().map(|_| Turned::default()).collect();
-        Ok(Params { specs: self.specs, ranges, values, low, turned, grads: Some(grads) })
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Ok(Params { number, specs: self.specs, ranges, values, low, turned, grads: Some(grads) })
     }
 }
 
 /// A model's parameters.
 pub struct Params {
+    number: u64,
     specs: Vec<Spec>,
     ranges: Vec<(Group, std::ops::Range<usize>)>,
     pub(crate) values: Tensor,
@@ -169,8 +173,18 @@ impl Params {
         self.specs.iter().position(|s| s.name == name).map(ParamId)
     }
 
-    /// The part of a flat buffer (moments, average, …) that belongs to `id`.
-    pub fn part(&self, flat: &Tensor, id: ParamId) -> Tensor {
+    /// The part of a flat buffer (moments, average, …) of [`Params::flat_len`] values that belongs to `id`.
+    pub fn part(&self, flat: &Tensor, id: ParamId) -> Result<Tensor> {
+        ensure!(
+            flat.shape() == [self.flat_len()],
+            "parameter",
+            "a flat buffer of these parameters is [{}], this is {flat:?}",
+            self.flat_len()
+        );
+        Ok(self.part_of(flat, id))
+    }
+
+    fn part_of(&self, flat: &Tensor, id: ParamId) -> Tensor {
         let s = &self.specs[id.0];
         flat.view(s.start, &s.shape)
     }
@@ -189,16 +203,16 @@ impl Params {
 
     /// A parameter's value.
     pub fn value(&self, id: ParamId) -> Tensor {
-        self.part(&self.values, id)
+        self.part_of(&self.values, id)
     }
 
     /// A parameter's gradient.
     pub fn grad(&self, id: ParamId) -> Option<Tensor> {
-        self.grads.as_ref().map(|g| self.part(&g.data, id))
+        self.grads.as_ref().map(|g| self.part_of(&g.data, id))
     }
 
     pub(crate) fn view(&self, id: ParamId) -> (Tensor, Option<Tensor>) {
-        (self.value(id), self.low.as_ref().map(|l| self.part(l, id)))
+        (self.value(id), self.low.as_ref().map(|l| self.part_of(l, id)))
     }
 
     pub(crate) fn turned(&self, id: ParamId) -> Turned {
@@ -218,8 +232,14 @@ impl Params {
         (self.specs[id.0].start, &self.specs[id.0].shape)
     }
 
-    pub(crate) fn take_grads(&mut self) -> FlatGrads {
-        self.grads.take().expect("engine bug: gradients are taken only for the time of one backward pass")
+    /// Which [`Params`] this is: no two have the same number.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The gradients, for the time of one backward pass.
+    pub(crate) fn take_grads(&mut self) -> Result<FlatGrads> {
+        self.grads.take().ok_or_else(|| Error::op("backward", "a backward pass over these parameters did not end"))
     }
 
     pub(crate) fn return_grads(&mut self, g: FlatGrads) {

@@ -9,7 +9,7 @@ use crate::cpu::pool::Buf;
 use crate::cuda::args;
 use crate::device::Device;
 use crate::error::{Result, ensure};
-use crate::tensor::{DType, Tensor};
+use crate::tensor::{DType, Tensor, elements};
 
 crate::cuda::source!("rng.cu");
 
@@ -202,8 +202,13 @@ impl Noise {
         kernel: &'static str,
         convert: impl Fn([u32; 4]) -> [f32; 4] + Sync,
     ) -> Result<Tensor> {
-        ensure!(examples.dtype() == DType::U32, "noise", "example ids must be u32, they are {}", examples.dtype());
-        ensure!(examples.device() == self.key.device(), "noise", "example ids and key are on different devices");
+        ensure!(
+            examples.dtype() == DType::U32 && examples.is_beside(&self.key),
+            "noise",
+            "example ids must be u32 on {}, they are {examples:?}",
+            self.key.device()
+        );
+        elements("noise", &[examples.len(), n])?;
         ensure!(n.div_ceil(4) <= u32::MAX as usize, "noise", "rows of {n} numbers are too long");
         let rows = examples.len();
         if let Some(c) = self.key.cuda_device() {

@@ -3,14 +3,21 @@
 //! An op computes its output, then hands it to [`Tape::record`] together with a [`Backward`]. The trait is the only way to
 //! make an output differentiable, so an op without a backward does not compile.
 
+mod grads;
+
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cpu::matmul::transpose;
 use crate::cpu::pool::Buf;
 use crate::device::Device;
-use crate::error::{Result, ensure};
+use crate::error::{Error, Result, ensure};
 use crate::params::{ParamId, Params, Turned};
 use crate::tensor::{DType, Tensor};
+
+pub use grads::Grads;
+use grads::Slot;
+pub(crate) use grads::{Dst, FlatGrads, add_or_copy};
 
 /// The backward half of an op: everything saved in the forward pass, and how gradients flow.
 pub trait Backward {
@@ -29,7 +36,15 @@ pub struct Var {
     /// A parameter transposed, where no gradients are wanted.
     turned: Option<Turned>,
     /// Where its gradient goes; `None` for constants.
-    node: Option<usize>,
+    node: Option<Place>,
+}
+
+/// A node of a tape.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The tape's number: no two tapes have the same.
+    tape: u64,
+    node: usize,
 }
 
 impl Var {
@@ -76,13 +91,14 @@ enum Node {
     /// An input whose gradient is kept.
     Leaf,
     /// A parameter: its gradient is added into the flat buffer.
-    Param(ParamId),
+    Param { id: ParamId, params: u64 },
     /// An op's output.
     Op(Box<dyn Backward>),
 }
 
 /// The record of one forward pass.
 pub struct Tape {
+    number: u64,
     nodes: RefCell<Vec<Node>>,
     recording: bool,
     /// Bytes that ops keep to save time in the backward pass.
@@ -98,18 +114,24 @@ impl Default for Tape {
 impl Tape {
     /// A tape that records for a backward pass.
     pub fn new() -> Tape {
-        Tape { nodes: RefCell::default(), recording: true, kept: Cell::new(0) }
+        Tape::numbered(true)
+    }
+
+    fn numbered(recording: bool) -> Tape {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Tape { number, nodes: RefCell::default(), recording, kept: Cell::new(0) }
     }
 
     /// A tape that records nothing: forward only, nothing is kept alive.
     pub fn inference() -> Tape {
-        Tape { nodes: RefCell::default(), recording: false, kept: Cell::new(0) }
+        Tape::numbered(false)
     }
 
-    fn push(&self, node: Node) -> usize {
+    fn push(&self, node: Node) -> Place {
         let mut nodes = self.nodes.borrow_mut();
         nodes.push(node);
-        nodes.len() - 1
+        Place { tape: self.number, node: nodes.len() - 1 }
     }
 
     /// A value without gradient.
@@ -126,7 +148,8 @@ impl Tape {
     /// A parameter. Frozen parameters take part without gradient.
     pub fn param(&self, params: &Params, id: ParamId) -> Var {
         let (value, low) = params.view(id);
-        let node = (self.recording && !params.is_frozen(id)).then(|| self.push(Node::Param(id)));
+        let node =
+            (self.recording && !params.is_frozen(id)).then(|| self.push(Node::Param { id, params: params.number() }));
         let turned = (!self.recording).then(|| params.turned(id));
         Var { value, low, turned, node }
     }
@@ -162,50 +185,54 @@ impl Tape {
     /// Run the tape backwards from the scalar `loss`. Parameter gradients are added to those in `params`; gradients of
     /// leaves are in the returned [`Grads`].
     pub fn backward(self, loss: &Var, params: Option<&mut Params>) -> Result<Grads> {
-        ensure!(loss.value.len() == 1, "backward", "the loss must be one number, it is {:?}", loss.value);
+        let fits = loss.value.len() == 1 && loss.value.dtype() != DType::U32;
+        ensure!(fits, "backward", "the loss must be one number, it is {:?}", loss.value);
         let one = Tensor::from_f32(&Device::Cpu, loss.shape(), vec![1.0])?.to_device(&loss.value.device())?;
-        self.backward_from(loss, one, params)
+        self.backward_from(loss, one.cast(loss.value.dtype())?, params)
     }
 
-    /// As [`Tape::backward`], from any output with the given gradient.
+    /// As [`Tape::backward`], from any output with the given gradient, which has its shape, type and device.
     pub fn backward_from(self, output: &Var, dy: Tensor, mut params: Option<&mut Params>) -> Result<Grads> {
         let Some(last) = output.node else {
-            return Err(crate::Error::op("backward", "nothing that needs a gradient leads to this output"));
+            return Err(Error::op("backward", "nothing that needs a gradient leads to this output"));
         };
-        ensure!(
-            dy.shape() == output.shape(),
-            "backward",
-            "gradient {:?} for an output {:?}",
-            dy.shape(),
-            output.shape()
-        );
+        ensure!(last.tape == self.number, "backward", "the output {:?} was recorded on another tape", output.value);
+        grads::check("backward", &dy, output)?;
         let mut nodes = self.nodes.into_inner();
-        let mut grads = Grads { slots: Vec::new(), flat: params.as_mut().map(|p| p.take_grads()) };
-        grads.slots.resize_with(nodes.len(), || Slot::Empty);
-        for (slot, node) in grads.slots.iter_mut().zip(&nodes) {
-            if let (Node::Param(id), Some(p)) = (node, &params) {
-                let (start, shape) = p.place(*id);
-                *slot = Slot::Param { id: *id, start, shape: shape.to_vec() };
-            }
-        }
-        grads.slots[last] = Slot::Have(dy);
-        nodes.truncate(last + 1);
+        let slots = slots(&nodes, params.as_deref())?;
+        let flat = params.as_mut().map(|p| p.take_grads()).transpose()?;
+        let mut grads = Grads::new(self.number, slots, flat);
+        grads.put(last.node, dy);
+        nodes.truncate(last.node + 1);
         let mut result = Ok(());
         while let Some(node) = nodes.pop() {
             let Node::Op(op) = node else { continue };
-            let i = nodes.len();
-            if let Slot::Have(dy) = std::mem::replace(&mut grads.slots[i], Slot::Empty) {
+            if let Some(dy) = grads.take(nodes.len()) {
+                grads.enter(op.name());
                 result = op.backward(&dy, &mut grads);
                 if result.is_err() {
                     break;
                 }
             }
         }
-        if let (Some(p), Some(flat)) = (params, grads.flat.take()) {
+        if let (Some(p), Some(flat)) = (params, grads.end()) {
             p.return_grads(flat);
         }
         result.map(|()| grads)
     }
+}
+
+/// Where the gradient of each node goes: those of `params` into their flat buffer.
+fn slots(nodes: &[Node], params: Option<&Params>) -> Result<Vec<Slot>> {
+    let slot = |node: &Node| match (node, params) {
+        (Node::Param { id, params: number }, Some(p)) => {
+            ensure!(*number == p.number(), "backward", "the tape holds parameters that are not among those given");
+            let (start, shape) = p.place(*id);
+            Ok(Slot::Param { id: *id, start, shape: shape.to_vec() })
+        }
+        _ => Ok(Slot::Empty),
+    };
+    nodes.iter().map(slot).collect()
 }
 
 type Segment = Box<dyn Fn(&Tape, &[Var]) -> Result<Var>>;
@@ -227,143 +254,12 @@ impl Backward for Recompute {
         let out = (self.f)(&tape, &vars)?;
         let mut inner = tape.backward_from(&out, dy.clone(), None)?;
         for (outer, v) in self.inputs.iter().zip(&vars) {
-            if let Some(i) = v.node
-                && let Slot::Have(g) = std::mem::replace(&mut inner.slots[i], Slot::Empty)
-            {
-                grads.give(outer, g)?;
+            if let Some(g) = v.node.and_then(|at| inner.take(at.node)) {
+                grads.add(outer, g)?;
             }
         }
         Ok(())
     }
-}
-
-enum Slot {
-    Empty,
-    Have(Tensor),
-    Param { id: ParamId, start: usize, shape: Vec<usize> },
-}
-
-/// The flat gradient buffer while a backward pass runs.
-pub(crate) struct FlatGrads {
-    pub data: Tensor,
-    /// Whether a parameter has a gradient already: the first writer overwrites, later ones add.
-    pub touched: Vec<bool>,
-}
-
-/// Gradients by node.
-pub struct Grads {
-    slots: Vec<Slot>,
-    flat: Option<FlatGrads>,
-}
-
-/// Where a GPU kernel writes a gradient: `acc` says whether to add to what is there.
-pub(crate) struct Dst {
-    pub tensor: Tensor,
-    pub acc: bool,
-}
-
-impl Grads {
-    /// The gradient of a leaf, once the backward pass is over.
-    pub fn get(&self, v: &Var) -> Option<&Tensor> {
-        match self.slots.get(v.node?)? {
-            Slot::Have(t) => Some(t),
-            _ => None,
-        }
-    }
-
-    /// Hand over a freshly computed gradient: kept if it is the first for `v`, else added.
-    pub(crate) fn give(&mut self, v: &Var, g: Tensor) -> Result<()> {
-        let Some(i) = v.node else { return Ok(()) };
-        debug_assert_eq!(g.shape(), v.shape());
-        if matches!(self.slots[i], Slot::Empty) {
-            self.slots[i] = Slot::Have(g);
-            return Ok(());
-        }
-        match g.cuda_device() {
-            None => self.write_cpu(v, |dst, acc| add_or_copy(dst, g.f32s(), acc)),
-            Some(c) => {
-                let dst = self.dst_cuda(v, g.dtype())?;
-                dst.map_or(Ok(()), |d| crate::ops::elementwise::add_into_cuda(c, &d.tensor, &g, d.acc))
-            }
-        }
-    }
-
-    /// Let `f` write the gradient of `v` on the CPU; its second argument says whether to add.
-    pub(crate) fn write_cpu(&mut self, v: &Var, f: impl FnOnce(&mut [f32], bool)) -> Result<()> {
-        let Some(i) = v.node else { return Ok(()) };
-        if matches!(self.slots[i], Slot::Empty) {
-            let mut buf = crate::cpu::pool::Buf::scratch(v.value.len());
-            f(&mut buf, false);
-            self.slots[i] = Slot::Have(Tensor::from_buf(buf, v.shape()));
-            return Ok(());
-        }
-        match &mut self.slots[i] {
-            Slot::Have(t) => {
-                if t.f32s_mut().is_none() {
-                    // Shared with another slot (an op passed one gradient to two inputs): write a copy.
-                    *t = Tensor::from_f32(&Device::Cpu, t.shape(), t.f32s().to_vec())?;
-                }
-                if let Some(dst) = t.f32s_mut() {
-                    f(dst, true);
-                }
-            }
-            Slot::Param { id, start, shape } => {
-                let n: usize = shape.iter().product();
-                if let Some(flat) = &mut self.flat {
-                    let acc = std::mem::replace(&mut flat.touched[id.0], true);
-                    let Some(all) = flat.data.f32s_mut() else {
-                        return Err(crate::Error::op("backward", "the gradient buffer is still in use elsewhere"));
-                    };
-                    f(&mut all[*start..*start + n], acc);
-                }
-            }
-            Slot::Empty => {}
-        }
-        Ok(())
-    }
-
-    /// Where the gradient of `v` goes on the GPU; a new tensor of `dtype` if it is the first. `None`: not wanted.
-    pub(crate) fn dst_cuda(&mut self, v: &Var, dtype: DType) -> Result<Option<Dst>> {
-        let Some(i) = v.node else { return Ok(None) };
-        if matches!(self.slots[i], Slot::Empty) {
-            let Some(c) = v.value.cuda_device() else {
-                return Err(crate::Error::op("backward", "a CPU value on a GPU tape"));
-            };
-            let t = Tensor::cuda(c, v.shape(), dtype)?;
-            self.slots[i] = Slot::Have(t.clone());
-            return Ok(Some(Dst { tensor: t, acc: false }));
-        }
-        Ok(match &mut self.slots[i] {
-            Slot::Have(t) => {
-                if let (false, Some(c)) = (t.is_unique(), t.cuda_device().cloned()) {
-                    // As on the CPU: never write what another slot shares.
-                    let copy = Tensor::cuda(&c, t.shape(), t.dtype())?;
-                    copy.overwrite(t)?;
-                    *t = copy;
-                }
-                Some(Dst { tensor: t.clone(), acc: true })
-            }
-            Slot::Param { id, start, shape } => self.flat.as_mut().map(|flat| {
-                let acc = std::mem::replace(&mut flat.touched[id.0], true);
-                Dst { tensor: flat.data.view(*start, shape), acc }
-            }),
-            Slot::Empty => None,
-        })
-    }
-}
-
-/// `dst = src` or `dst += src`.
-pub(crate) fn add_or_copy(dst: &mut [f32], src: &[f32], acc: bool) {
-    if !acc {
-        return dst.copy_from_slice(src);
-    }
-    crate::cpu::par::rows(dst, 1, 1, |first, d| {
-        let s = &src[first..first + d.len()];
-        crate::cpu::math::simd(
-            #[inline(always)]
-            || d.iter_mut().zip(s).for_each(|(d, s)| *d += s),
-        );
-    });
 }
 
 #[cfg(test)]

@@ -128,7 +128,7 @@ impl Tensor {
 
     /// Zeros.
     pub fn zeros(device: &Device, shape: &[usize], dtype: DType) -> Result<Tensor> {
-        let n = shape.iter().product();
+        let n = elements("tensor", shape)?;
         match device {
             Device::Cpu => Ok(match dtype {
                 DType::F32 => Tensor::wrap(Storage::F32(Buf::zeros(n)), shape, dtype),
@@ -145,7 +145,7 @@ impl Tensor {
 
     /// An uninitialised GPU tensor for an op to fill.
     pub(crate) fn cuda(c: &crate::cuda::Cuda, shape: &[usize], dtype: DType) -> Result<Tensor> {
-        let n: usize = shape.iter().product();
+        let n = elements("tensor", shape)?;
         Ok(Tensor::wrap(Storage::Cuda(c.alloc(n * dtype.size())?), shape, dtype))
     }
 
@@ -196,14 +196,8 @@ impl Tensor {
 
     /// The same data under another shape.
     pub fn reshape(&self, shape: &[usize]) -> Result<Tensor> {
-        ensure!(
-            shape.iter().product::<usize>() == self.len(),
-            "reshape",
-            "{:?} has {} elements, {shape:?} has {}",
-            self.shape,
-            self.len(),
-            shape.iter().product::<usize>()
-        );
+        let n = elements("reshape", shape)?;
+        ensure!(n == self.len(), "reshape", "{:?} has {} elements, {shape:?} has {n}", self.shape, self.len());
         Ok(Tensor { shape: shape.to_vec(), ..self.clone() })
     }
 
@@ -213,7 +207,7 @@ impl Tensor {
         Tensor { offset: self.offset + start, shape: shape.to_vec(), ..self.clone() }
     }
 
-    /// Row `i` of a tensor \[rows, width\] as \[1, width\]. Shares the data where that keeps rows aligned for a GPU, else copies.
+    /// Row `i` of a tensor \[…, width\], counted over all axes before the last, as \[1, width\]. Shares the data where that keeps rows aligned for a GPU, else copies.
     pub fn row(&self, i: usize) -> Result<Tensor> {
         let (rows, width) = (self.rows(), self.width());
         ensure!(i < rows, "row", "row {i} of {:?}", self.shape);
@@ -226,7 +220,29 @@ impl Tensor {
         Ok(copy)
     }
 
-    /// The f32 data of a CPU tensor.
+    /// The values of an f32 tensor on the CPU, without a copy: what an op of one's own reads. An error for another type or device;
+    /// see [`Tensor::to_vec`] for those.
+    pub fn as_f32(&self) -> Result<&[f32]> {
+        match &*self.storage {
+            Storage::F32(_) => Ok(self.f32s()),
+            _ => Err(Error::op("as_f32", format!("{self:?} is not f32 on the CPU"))),
+        }
+    }
+
+    /// The values of a u32 tensor on the CPU, without a copy.
+    pub fn as_u32(&self) -> Result<&[u32]> {
+        match &*self.storage {
+            Storage::U32(_) => Ok(self.u32s()),
+            _ => Err(Error::op("as_u32", format!("{self:?} is not u32 on the CPU"))),
+        }
+    }
+
+    /// Whether both lie on one device.
+    pub(crate) fn is_beside(&self, other: &Tensor) -> bool {
+        self.cuda_device() == other.cuda_device()
+    }
+
+    /// The f32 data of a CPU tensor; ops have checked the type before.
     pub(crate) fn f32s(&self) -> &[f32] {
         match &*self.storage {
             Storage::F32(b) => &b[self.offset..self.offset + self.len()],
@@ -234,7 +250,7 @@ impl Tensor {
         }
     }
 
-    /// The u32 data of a CPU tensor.
+    /// The u32 data of a CPU tensor; ops have checked the type before.
     pub(crate) fn u32s(&self) -> &[u32] {
         match &*self.storage {
             Storage::U32(b) => &b[self.offset..self.offset + self.len()],
@@ -328,8 +344,7 @@ impl Tensor {
         ensure!(
             dtype != DType::U32 && self.dtype != DType::U32,
             "cast",
-            "{} to {dtype} is not a conversion between float types",
-            self.dtype
+            "{self:?} to {dtype} is not a conversion between float types"
         );
         match self.cuda_device() {
             Some(c) => crate::ops::elementwise::cast_cuda(c, self, dtype),
@@ -351,6 +366,9 @@ impl Tensor {
             "{from:?} does not have the shape and type of {self:?}"
         );
         match (self.cuda_device(), &*from.storage) {
+            (Some(c), Storage::Cuda(b)) if b.device() != c => {
+                Err(Error::op("overwrite", format!("{from:?} is not on the device of {self:?}")))
+            }
             (Some(c), Storage::Cuda(_)) => c.copy(self.ptr(), from.ptr(), self.len() * self.dtype.size()),
             (Some(c), Storage::F32(_)) => c.upload_to(self.ptr(), from.f32s()),
             (Some(c), Storage::U32(_)) => c.upload_to(self.ptr(), from.u32s()),
@@ -360,8 +378,15 @@ impl Tensor {
     }
 }
 
+/// Elements of a tensor of `shape`, which must be so few that memory can hold them.
+pub(crate) fn elements(op: &'static str, shape: &[usize]) -> Result<usize> {
+    let n = shape.iter().try_fold(1_usize, |n, &axis| n.checked_mul(axis));
+    n.filter(|n| *n <= isize::MAX as usize / 4)
+        .ok_or_else(|| Error::op(op, format!("a tensor {shape:?} has more elements than any memory")))
+}
+
 fn check_len(shape: &[usize], len: usize) -> Result<()> {
-    let want: usize = shape.iter().product();
+    let want = elements("tensor", shape)?;
     ensure!(want == len, "tensor", "shape {shape:?} needs {want} values, {len} were given");
     Ok(())
 }

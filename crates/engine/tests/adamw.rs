@@ -38,7 +38,7 @@ fn ten_steps_agree_with_pytorch() {
                 vec![opt.stats().unwrap().grad_norm]
             }
             "value a" | "value b" => params.value(id).to_vec().unwrap(),
-            "ema a" | "ema b" => params.part(opt.ema().unwrap(), id).to_vec().unwrap(),
+            "ema a" | "ema b" => params.part(opt.ema().unwrap(), id).unwrap().to_vec().unwrap(),
             other => panic!("unknown line {other}"),
         };
         assert_eq!(got.len(), values.len(), "{word}");

@@ -38,7 +38,7 @@ const BEST_STEP: &str = "best_step";
 fn named(params: &Params, prefix: &str, flat: Option<&tweedie_engine::Tensor>) -> Result<Vec<NamedTensor<'static>>> {
     let mut all = Vec::new();
     for (name, shape, id) in params.iter() {
-        let t = flat.map_or_else(|| params.value(id), |f| params.part(f, id));
+        let t = flat.map_or_else(|| Ok(params.value(id)), |f| params.part(f, id))?;
         all.push(NamedTensor::new(format!("{prefix}{name}"), shape, t.to_vec()?));
     }
     Ok(all)

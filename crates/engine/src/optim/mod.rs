@@ -118,12 +118,14 @@ impl AdamW {
 
     /// Update the weights with the gradients in `params`, which are then spent. `lr` is the rate of this step.
     pub fn step(&mut self, params: &mut Params, lr: f32) -> Result<()> {
+        self.check(params)?;
         params.finish_grads()?;
         self.apply(params, lr)
     }
 
     /// As [`AdamW::step`], with whatever lies in the gradient buffer (for timing the update alone).
     pub fn apply(&mut self, params: &mut Params, lr: f32) -> Result<()> {
+        self.check(params)?;
         match params.values.cuda_device().cloned() {
             Some(c) => cuda::step(&c, self, params, lr),
             None => cpu::step(self, params, lr),
@@ -157,6 +159,13 @@ impl AdamW {
             ("ema", Some(e)) => e,
             _ => return Err(Error::op("optimizer", format!("there is no buffer named {name}"))),
         };
+        ensure!(
+            values.len() == slot.len(),
+            "optimizer",
+            "the buffer {name} has {} values, {} were given",
+            slot.len(),
+            values.len()
+        );
         *slot = Tensor::from_f32(&slot.device(), slot.shape(), values)?;
         Ok(())
     }
@@ -173,6 +182,7 @@ impl AdamW {
 
     /// Exchange the weights with their average (for evaluation), and again to come back.
     pub fn swap_ema(&mut self, params: &mut Params) -> Result<()> {
+        self.check(params)?;
         let Some(ema) = &mut self.ema else {
             return Err(Error::op("optimizer", "no average of the weights is kept (ema = 0)"));
         };
@@ -181,6 +191,18 @@ impl AdamW {
         if params.low.is_some() {
             params.low = Some(params.values.cast(DType::Bf16)?);
         }
+        Ok(())
+    }
+
+    /// Whether these are parameters like those that the moments were made for.
+    fn check(&self, params: &Params) -> Result<()> {
+        ensure!(
+            params.values.shape() == self.m.shape() && params.values.is_beside(&self.m),
+            "optimizer",
+            "its state is {:?}, the parameters are {:?}",
+            self.m,
+            params.values
+        );
         Ok(())
     }
 
@@ -252,10 +274,10 @@ mod tests {
             opt.step(&mut p, 0.1).unwrap();
             let d = (0.9_f64).min((1.0 + n as f64) / (10.0 + n as f64));
             want = d * want + (1.0 - d) * p.value(id).to_vec().unwrap()[0] as f64;
-            let got = p.part(opt.ema().unwrap(), id).to_vec().unwrap()[0] as f64;
+            let got = p.part(opt.ema().unwrap(), id).unwrap().to_vec().unwrap()[0] as f64;
             assert!((got - want).abs() < 1e-5, "{n}: {got} {want}");
         }
-        let (raw, avg) = (p.value(id).to_vec().unwrap(), p.part(opt.ema().unwrap(), id).to_vec().unwrap());
+        let (raw, avg) = (p.value(id).to_vec().unwrap(), p.part(opt.ema().unwrap(), id).unwrap().to_vec().unwrap());
         opt.swap_ema(&mut p).unwrap();
         assert_eq!(p.value(id).to_vec().unwrap(), avg);
         opt.swap_ema(&mut p).unwrap();
@@ -277,7 +299,7 @@ mod tests {
         opt.step(&mut p, 0.0).unwrap();
         // norm = √(3·25 + 25) = 10, so each first moment is 5·3/10.
         assert!((opt.stats().unwrap().grad_norm - 10.0).abs() < 1e-5);
-        let m = p.part(&opt.m, ids[1]).to_vec().unwrap()[0];
+        let m = p.part(&opt.m, ids[1]).unwrap().to_vec().unwrap()[0];
         assert!((m - 1.5).abs() < 1e-5, "{m}");
     }
 

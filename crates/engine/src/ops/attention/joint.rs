@@ -1,6 +1,6 @@
 //! Attention of tokens over themselves and over keys that several examples share.
 
-use super::{Plan, bad_shape, cuda, output};
+use super::{Plan, bad_shape, check, cuda, head_size, output};
 use crate::cases::{Case, Role, Size};
 use crate::cpu::pool::Buf;
 use crate::device::Device;
@@ -23,7 +23,11 @@ impl Rows {
     /// Example `e` sees row `of[e]` of `rows`.
     pub fn new(device: &Device, of: &[u32], rows: usize) -> Result<Rows> {
         let wrong = of.iter().find(|r| **r as usize >= rows);
-        ensure!(wrong.is_none() && !of.is_empty(), "rows", "row {wrong:?} of {rows}, for {} examples", of.len());
+        if let Some(wrong) = wrong {
+            return Err(Error::op("rows", format!("an example sees row {wrong}, but there are {rows}")));
+        }
+        let count = of.len().max(rows);
+        ensure!(!of.is_empty() && count < u32::MAX as usize, "rows", "{} examples of {rows} rows", of.len());
         let mut order: Vec<u32> = (0..of.len() as u32).collect();
         order.sort_by_key(|&e| of[e as usize]);
         let starts: Vec<u32> =
@@ -58,27 +62,28 @@ struct Joint {
 /// and over themselves. The output is \[B, N, H·D\]. Examples that share a row add up in its gradient.
 pub fn joint_attention(tape: &Tape, qkv: &Var, keys: &Var, rows: &Rows, heads: usize) -> Result<Var> {
     let op = "joint_attention";
+    check::values(op, "qkv", qkv.value())?;
+    check::values(op, "keys", keys.value())?;
     let (&[batch, n, packed], &[count, c, kv_row]) = (qkv.shape(), keys.shape()) else {
         let message =
             format!("qkv {:?} and keys {:?} must be [B, N, 3·H·D] and [R, C, 2·H·D]", qkv.shape(), keys.shape());
         return Err(Error::op(op, message));
     };
     let width = packed / 3;
-    let size = width.checked_div(heads).unwrap_or(0);
-    if size == 0 || packed != 3 * heads * size {
+    let size = head_size(packed, 3, heads);
+    if size == 0 {
         return Err(bad_shape(op, "qkv", "[B, N, 3·H·D]", qkv, heads));
     }
     ensure!(
-        kv_row == 2 * width && n > 0 && c > 0,
+        kv_row == 2 * width,
         op,
         "qkv {:?} and keys {:?} do not go together: keys must be [R, C, {}]",
         qkv.shape(),
         keys.shape(),
         2 * width
     );
-    let device = qkv.value().device();
     ensure!(
-        rows.examples() == batch && rows.count() == count && rows.of.device() == device,
+        rows.examples() == batch && rows.count() == count && rows.of.is_beside(qkv.value()),
         op,
         "rows {:?} of {} do not go with qkv {:?} and keys {:?}",
         rows.of,
@@ -86,13 +91,7 @@ pub fn joint_attention(tape: &Tape, qkv: &Var, keys: &Var, rows: &Rows, heads: u
         qkv.shape(),
         keys.shape()
     );
-    ensure!(
-        qkv.value().dtype() == keys.value().dtype() && keys.value().device() == device,
-        op,
-        "qkv is {:?}, keys is {:?}: type and device must be the same",
-        qkv.value(),
-        keys.value()
-    );
+    check::alike(op, qkv.value(), &[keys.value()])?;
     let scale = 1.0 / (size as f32).sqrt();
     let plan = Plan { batch, heads, size, lq: n, lk: c + n, prefix: 0, q_row: packed, kv_row, k_at: 0, scale };
     let want_lse = qkv.needs_grad() || keys.needs_grad();

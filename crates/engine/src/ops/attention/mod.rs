@@ -17,6 +17,7 @@ pub(crate) use cuda::{
 pub use joint::{Rows, joint_attention};
 pub(crate) use keys::SOURCE_KEYS;
 
+use super::check;
 use crate::cases::{Case, Role, Size};
 use crate::cpu::pool::Buf;
 use crate::error::{Error, Result, ensure};
@@ -72,13 +73,14 @@ struct Attention {
 /// Self-attention over `qkv` \[B, L, 3·H·D\] (or \[B, L, 3, H, D\]), packed as a linear layer of three times the width
 /// yields it: queries, keys, values, each by head. The output is \[B, L, H·D\].
 pub fn attention(tape: &Tape, qkv: &Var, heads: usize, mask: &Mask) -> Result<Var> {
+    check::values("attention", "qkv", qkv.value())?;
     let (batch, len, row) = match *qkv.shape() {
         [b, l, row] => (b, l, row),
         [b, l, 3, h, d] if h == heads => (b, l, 3 * h * d),
         _ => return Err(bad_shape("attention", "qkv", "[B, L, 3·H·D] or [B, L, 3, H, D]", qkv, heads)),
     };
-    let size = row.checked_div(3 * heads).unwrap_or(0);
-    if size == 0 || row != 3 * heads * size {
+    let size = head_size(row, 3, heads);
+    if size == 0 {
         return Err(bad_shape("attention", "qkv", "[B, L, 3·H·D]", qkv, heads));
     }
     ensure!(
@@ -106,6 +108,8 @@ pub fn attention(tape: &Tape, qkv: &Var, heads: usize, mask: &Mask) -> Result<Va
 /// Attention of queries `q` \[B, Lq, H·D\] over other tokens' keys and values `kv` \[B, Lk, 2·H·D\] (keys, then values).
 /// `keys` is u32 \[B, Lk\], nonzero where a key may be looked at. The output is \[B, Lq, H·D\].
 pub fn cross_attention(tape: &Tape, q: &Var, kv: &Var, heads: usize, keys: Option<&Tensor>) -> Result<Var> {
+    check::values("cross_attention", "q", q.value())?;
+    check::values("cross_attention", "kv", kv.value())?;
     let (&[batch, lq, width], &[kv_batch, lk, kv_row]) = (q.shape(), kv.shape()) else {
         let message = format!("q {:?} and kv {:?} must be [B, Lq, H·D] and [B, Lk, 2·H·D]", q.shape(), kv.shape());
         return Err(Error::op("cross_attention", message));
@@ -118,20 +122,20 @@ pub fn cross_attention(tape: &Tape, q: &Var, kv: &Var, heads: usize, keys: Optio
         kv.shape(),
         2 * width
     );
-    let size = width.checked_div(heads).unwrap_or(0);
-    if size == 0 || width != heads * size {
+    let size = head_size(width, 1, heads);
+    if size == 0 {
         return Err(bad_shape("cross_attention", "q", "[B, Lq, H·D]", q, heads));
     }
-    ensure!(
-        q.value().dtype() == kv.value().dtype() && q.value().device() == kv.value().device(),
-        "cross_attention",
-        "q is {:?}, kv is {:?}: type and device must be the same",
-        q.value(),
-        kv.value()
-    );
+    check::alike("cross_attention", q.value(), &[kv.value()])?;
     let scale = 1.0 / (size as f32).sqrt();
     let plan = Plan { batch, heads, size, lq, lk, prefix: 0, q_row: width, kv_row, k_at: 0, scale };
     run(tape, "cross_attention", plan, q, Some(kv), keys)
+}
+
+/// D where rows of `width` hold `parts` times `heads` heads of it, else 0.
+fn head_size(width: usize, parts: usize, heads: usize) -> usize {
+    let count = heads.checked_mul(parts).filter(|count| *count > 0 && width.is_multiple_of(*count));
+    count.map_or(0, |count| width / count)
 }
 
 fn bad_shape(op: &'static str, name: &str, want: &str, got: &Var, heads: usize) -> Error {
@@ -150,7 +154,7 @@ fn run(tape: &Tape, op: &'static str, plan: Plan, q: &Var, kv: Option<&Var>, mas
     );
     if let Some(m) = mask {
         ensure!(
-            m.dtype() == DType::U32 && m.shape() == [p.batch, p.lk] && m.device() == q.value().device(),
+            m.dtype() == DType::U32 && m.shape() == [p.batch, p.lk] && m.is_beside(q.value()),
             op,
             "the mask of keys must be u32 [{}, {}] on {}, it is {m:?}",
             p.batch,

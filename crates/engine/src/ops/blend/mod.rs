@@ -37,12 +37,7 @@ pub fn blend(by: &Tensor, first: First, second: Option<&Tensor>, third: Option<&
     let (d, rows) = (like.width(), like.rows());
     ensure!(!like.is_empty(), "blend", "{like:?} has no elements");
     for t in [Some(by), second, third].into_iter().flatten() {
-        ensure!(
-            t.dtype() == DType::F32 && t.device() == like.device(),
-            "blend",
-            "{t:?} must be f32 on {}",
-            like.device()
-        );
+        ensure!(t.dtype() == DType::F32 && t.is_beside(like), "blend", "{t:?} must be f32 on {}", like.device());
     }
     ensure!(
         by.shape() == [3] || by.shape() == [rows, 3],
@@ -69,7 +64,7 @@ pub fn blend(by: &Tensor, first: First, second: Option<&Tensor>, third: Option<&
                 like.shape()
             );
             ensure!(
-                matrix.dtype() == DType::F32 && matrix.device() == like.device(),
+                matrix.dtype() == DType::F32 && matrix.is_beside(like),
                 "blend",
                 "{matrix:?} must be f32 on {}",
                 like.device()
@@ -78,7 +73,7 @@ pub fn blend(by: &Tensor, first: First, second: Option<&Tensor>, third: Option<&
         First::Values(x) => {
             check::compute_type("blend", like, x.dtype())?;
             ensure!(
-                x.len() == like.len() && x.device() == like.device(),
+                x.len() == like.len() && x.is_beside(like),
                 "blend",
                 "the first term {x:?} does not go with {like:?}"
             );
@@ -99,7 +94,7 @@ pub fn guide(pairs: &Tensor, weight: &Tensor) -> Result<Tensor> {
     };
     check::compute_type("guide", pairs, pairs.dtype())?;
     ensure!(
-        weight.shape() == [1] && weight.dtype() == DType::F32 && weight.device() == pairs.device(),
+        weight.shape() == [1] && weight.dtype() == DType::F32 && weight.is_beside(pairs),
         "guide",
         "the guidance weight must be f32 [1] on {}, it is {weight:?}",
         pairs.device()

@@ -147,9 +147,100 @@ struct Row {
     top: Vec<(u32, f32)>,
 }
 
+/// What is computed on, as slices.
+struct Rows<'a, W> {
+    how: &'a Choose<'a>,
+    plan: Plan,
+    logits: &'a [f32],
+    given: Option<&'a [u32]>,
+    /// Random words and example ids, where tokens are drawn.
+    draw: Option<(W, &'a [u32])>,
+}
+
+impl<W: Fn(u32, u32) -> [u32; 4] + Sync> Rows<'_, W> {
+    /// The token that `row` keeps, if it is given one.
+    fn kept(&self, row: usize) -> Option<u32> {
+        self.given.map(|g| g[row]).filter(|t| *t != FREE)
+    }
+
+    fn choose(&self, s: &mut Scratch, row: usize) -> Row {
+        guided(self.logits, self.how, self.plan, row, &mut s.logits);
+        let kept = self.kept(row);
+        if !self.how.sums() {
+            let token = kept.unwrap_or_else(|| argmax(&s.logits) as u32);
+            return Row { token, ..Row::default() };
+        }
+        let n = self.plan.tokens;
+        let sums = sums(s);
+        let ln = sums.sum.ln();
+        let log_prob = |k: usize| ((s.logits[k] - sums.base) as f64 - ln) as f32;
+        let token = match (kept, &self.draw) {
+            (Some(t), _) => t as usize,
+            (None, Some((words, ids))) => {
+                let u = uniform(words(ids[row / n], (row % n) as u32));
+                invert(&s.exps, u * sums.sum).unwrap_or_else(|| argmax(&s.logits))
+            }
+            (None, None) => argmax(&s.logits),
+        };
+        let top = if self.plan.top > 0 { largest(&s.logits, self.plan.top) } else { Vec::new() };
+        Row {
+            token: token as u32,
+            log_prob: log_prob(token),
+            entropy: (ln - sums.weighted / sums.sum) as f32,
+            base: sums.base,
+            sum: sums.sum,
+            top: top.into_iter().map(|k| (k as u32, log_prob(k))).collect(),
+        }
+    }
+
+    fn all(&self) -> Vec<Row> {
+        let Plan { rows, vocab, .. } = self.plan;
+        if par::is_tiny(rows * vocab * LOGIT_WORK) {
+            let mut s = Scratch::default();
+            (0..rows).map(|r| self.choose(&mut s, r)).collect()
+        } else {
+            (0..rows).into_par_iter().map_init(Scratch::default, |s, r| self.choose(s, r)).collect()
+        }
+    }
+
+    /// The distributions, from what [`Rows::all`] found.
+    fn probabilities(&self, all: &[Row]) -> Tensor {
+        let Plan { rows, vocab, .. } = self.plan;
+        let mut p = Buf::scratch(rows * vocab);
+        par::rows(&mut p, vocab, vocab * LOGIT_WORK, |first, p| {
+            let mut l = Vec::new();
+            for (i, p) in p.chunks_exact_mut(vocab).enumerate() {
+                let row = first + i;
+                if let Some(token) = self.kept(row) {
+                    p.fill(0.0);
+                    p[token as usize] = 1.0;
+                    continue;
+                }
+                guided(self.logits, self.how, self.plan, row, &mut l);
+                let (base, by) = (all[row].base, (1.0 / all[row].sum) as f32);
+                simd(
+                    #[inline(always)]
+                    || {
+                        for (p, l) in p.iter_mut().zip(&l) {
+                            *p = by * exp(l - base);
+                        }
+                    },
+                );
+            }
+        });
+        Tensor::from_buf(p, &[rows, vocab])
+    }
+}
+
+/// The most likely tokens and their log-probabilities.
+fn top_of(all: &[Row], k: usize) -> Result<(Tensor, Tensor)> {
+    let flat = || all.iter().flat_map(|r| &r.top);
+    let tokens = Tensor::from_u32(&Device::Cpu, &[all.len(), k], flat().map(|t| t.0).collect())?;
+    Ok((tokens, Tensor::from_f32(&Device::Cpu, &[all.len(), k], flat().map(|t| t.1).collect())?))
+}
+
 pub(super) fn choose(logits: &Tensor, how: &Choose, plan: Plan) -> Result<Chosen> {
-    let Plan { rows, vocab, tokens: n, top, .. } = plan;
-    let values = logits.f32s();
+    let Plan { rows, vocab, top, .. } = plan;
     let given = how.given.map(Tensor::u32s);
     if let Some(at) = given.and_then(|g| g.iter().position(|t| *t != FREE && *t as usize >= vocab)) {
         let token = given.map_or(0, |g| g[at]);
@@ -159,86 +250,17 @@ pub(super) fn choose(logits: &Tensor, how: &Choose, plan: Plan) -> Result<Chosen
         How::Argmax => None,
         How::Drawn { noise, examples } => Some((noise.words(), examples.u32s())),
     };
-    let one = |s: &mut Scratch, row: usize| {
-        guided(values, how, plan, row, &mut s.logits);
-        let kept = given.map(|g| g[row]).filter(|t| *t != FREE);
-        if !how.sums() {
-            let token = kept.unwrap_or_else(|| argmax(&s.logits) as u32);
-            return Row { token, ..Row::default() };
-        }
-        let sums = sums(s);
-        let ln = sums.sum.ln();
-        let log_prob = |k: usize| ((s.logits[k] - sums.base) as f64 - ln) as f32;
-        let token = match (kept, &draw) {
-            (Some(t), _) => t as usize,
-            (None, Some((words, ids))) => {
-                let u = uniform(words(ids[row / n], (row % n) as u32));
-                invert(&s.exps, u * sums.sum).unwrap_or_else(|| argmax(&s.logits))
-            }
-            (None, None) => argmax(&s.logits),
-        };
-        let top = if top > 0 { largest(&s.logits, top) } else { Vec::new() };
-        Row {
-            token: token as u32,
-            log_prob: log_prob(token),
-            entropy: (ln - sums.weighted / sums.sum) as f32,
-            base: sums.base,
-            sum: sums.sum,
-            top: top.into_iter().map(|k| (k as u32, log_prob(k))).collect(),
-        }
-    };
-    let all: Vec<Row> = if par::is_tiny(rows * vocab * LOGIT_WORK) {
-        let mut s = Scratch::default();
-        (0..rows).map(|r| one(&mut s, r)).collect()
-    } else {
-        (0..rows).into_par_iter().map_init(Scratch::default, |s, r| one(s, r)).collect()
-    };
-    let cpu = Device::Cpu;
-    let probabilities = how.probabilities.then(|| {
-        let mut p = Buf::scratch(rows * vocab);
-        par::rows(&mut p, vocab, vocab * LOGIT_WORK, |first, p| {
-            let mut l = Vec::new();
-            for (i, p) in p.chunks_exact_mut(vocab).enumerate() {
-                let row = first + i;
-                match given.map(|g| g[row]) {
-                    Some(t) if t != FREE => {
-                        p.fill(0.0);
-                        p[t as usize] = 1.0;
-                    }
-                    _ => {
-                        guided(values, how, plan, row, &mut l);
-                        let (base, by) = (all[row].base, (1.0 / all[row].sum) as f32);
-                        simd(
-                            #[inline(always)]
-                            || {
-                                for (p, l) in p.iter_mut().zip(&l) {
-                                    *p = by * exp(l - base);
-                                }
-                            },
-                        );
-                    }
-                }
-            }
-        });
-        Tensor::from_buf(p, &[rows, vocab])
-    });
-    let top = match top {
-        0 => None,
-        k => {
-            let flat = || all.iter().flat_map(|r| &r.top);
-            let tokens = Tensor::from_u32(&cpu, &[rows, k], flat().map(|t| t.0).collect())?;
-            Some((tokens, Tensor::from_f32(&cpu, &[rows, k], flat().map(|t| t.1).collect())?))
-        }
-    };
-    let column = |of: fn(&Row) -> f32| Tensor::from_f32(&cpu, &[rows], all.iter().map(of).collect());
+    let of = Rows { how, plan, logits: logits.f32s(), given, draw };
+    let all = of.all();
+    let column = |of: fn(&Row) -> f32| Tensor::from_f32(&Device::Cpu, &[rows], all.iter().map(of).collect());
     let numbers = match how.numbers {
         true => Some(Numbers { log_prob: column(|r| r.log_prob)?, entropy: column(|r| r.entropy)? }),
         false => None,
     };
     Ok(Chosen {
-        tokens: Tensor::from_u32(&cpu, &[rows], all.iter().map(|r| r.token).collect())?,
+        tokens: Tensor::from_u32(&Device::Cpu, &[rows], all.iter().map(|r| r.token).collect())?,
         numbers,
-        probabilities,
-        top,
+        probabilities: how.probabilities.then(|| of.probabilities(&all)),
+        top: if top > 0 { Some(top_of(&all, top)?) } else { None },
     })
 }

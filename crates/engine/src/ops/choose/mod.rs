@@ -143,7 +143,7 @@ pub fn choose(logits: &Tensor, how: &Choose) -> Result<Chosen> {
     ensure!(vocab > 0 && vocab <= stride, "choose", "logits {:?} do not hold {vocab} classes", logits.shape());
     let copies = if how.guidance.is_some() { 2 } else { 1 };
     ensure!(
-        !logits.is_empty() && n > 0 && logits.rows().is_multiple_of(copies * n),
+        !logits.is_empty() && n > 0 && n.checked_mul(copies).is_some_and(|each| logits.rows().is_multiple_of(each)),
         "choose",
         "logits {:?} are not {} rows of {n} tokens per example",
         logits.shape(),
@@ -155,7 +155,7 @@ pub fn choose(logits: &Tensor, how: &Choose) -> Result<Chosen> {
     check::compute_type("choose", logits, logits.dtype())?;
     if let Some(w) = how.guidance {
         ensure!(
-            w.shape() == [1] && w.dtype() == DType::F32 && w.device() == logits.device(),
+            w.shape() == [1] && w.dtype() == DType::F32 && w.is_beside(logits),
             "choose",
             "the guidance weight must be f32 [1] on {}, it is {w:?}",
             logits.device()

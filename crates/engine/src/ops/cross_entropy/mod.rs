@@ -15,6 +15,7 @@ pub(crate) use cases::cases;
 
 use std::cell::Cell;
 
+use super::check;
 use crate::cpu::pool::Buf;
 use crate::error::{Result, ensure};
 use crate::tape::{Backward, Grads, Tape, Var};
@@ -62,12 +63,14 @@ struct Objective {
 impl Objective {
     /// `x` holds the rows: logits or the input of the head.
     fn new(op: &'static str, loss: &Loss, x: &Tensor, classes: usize) -> Result<Objective> {
-        let (rows, device) = (x.rows(), x.device());
-        ensure!(classes > 0 && rows > 0, op, "there is no loss of {rows} rows and {classes} classes");
+        let rows = x.rows();
+        ensure!(classes > 0 && rows > 0, op, "there is no loss of {rows} rows and {classes} classes: {x:?}");
+        check::values(op, "the input", x)?;
+        check::elements(op, &[rows, classes])?;
         ensure!((0.0..=1.0).contains(&loss.smoothing), op, "smoothing {} is not within 0 to 1", loss.smoothing);
         let check = |name: &str, t: &Tensor, dtype: DType, fits: bool, want: String| -> Result<()> {
             ensure!(fits && t.dtype() == dtype, op, "{name} must be {dtype} {want} to go with {x:?}, they are {t:?}");
-            ensure!(t.device() == device, op, "{name} are on {}, the logits on {device}", t.device());
+            ensure!(t.is_beside(x), op, "{name} are on {}, the logits on {}", t.device(), x.device());
             Ok(())
         };
         let mut made = Objective { hard: None, soft: None, weights: None, smoothing: loss.smoothing, rows, classes };
@@ -87,7 +90,6 @@ impl Objective {
             made.weights = Some(w.clone());
         }
         if x.cuda_device().is_none() {
-            ensure!(x.dtype() == DType::F32, op, "the CPU computes in f32, not in {}", x.dtype());
             for (row, &t) in made.hard.iter().flat_map(|t| t.u32s()).enumerate() {
                 ensure!((t as usize) < classes, op, "row {row} has target {t}, but there are {classes} classes");
             }
@@ -177,8 +179,7 @@ pub fn linear_cross_entropy(
     }
     ensure!(chunk != Some(0), OP, "a chunk must hold at least one class");
     for v in [Some(weight), bias].into_iter().flatten() {
-        ensure!(v.value().device() == xs.device(), OP, "{:?} and {xs:?} are on different devices", v.value());
-        ensure!(v.value().dtype() == DType::F32, OP, "weight and bias are f32, this is {:?}", v.value());
+        check::f32s(OP, "weight or bias", v.value(), xs)?;
     }
     let target = Objective::new(OP, loss, xs, classes)?;
     let inputs: Vec<&Var> = [Some(x), Some(weight), bias].into_iter().flatten().collect();
@@ -188,7 +189,7 @@ pub fn linear_cross_entropy(
     };
     let bytes = target.rows * classes * xs.dtype().size();
     let keep = chunk.is_none() && bytes <= limit && inputs.iter().any(|v| v.needs_grad());
-    let chunk = chunk.unwrap_or(default).div_ceil(CHUNK_STEP) * CHUNK_STEP;
+    let chunk = chunk.map_or(default, |c| c.min(i32::MAX as usize)).div_ceil(CHUNK_STEP) * CHUNK_STEP;
     let (x, weight, bias) = (x.clone(), weight.clone(), bias.cloned());
     Ok(match xs.cuda_device() {
         Some(c) => {

@@ -46,13 +46,13 @@ pub(super) fn scale(c: &Cuda, x: &Tensor, by: f32) -> Result<Tensor> {
 }
 
 /// The operand may be a parameter (f32) or an activation (the type of x).
-pub(super) fn add_spread(c: &Cuda, x: &Tensor, p: &Tensor, how: Spread) -> Result<Tensor> {
+pub(super) fn add_spread(c: &Cuda, op: &'static str, x: &Tensor, p: &Tensor, how: Spread) -> Result<Tensor> {
     let y = Tensor::cuda(c, x.shape(), x.dtype())?;
     let name = match (x.dtype(), p.dtype()) {
         (DType::F32, DType::F32) => "add_spread_f32_f32",
         (DType::Bf16, DType::F32) => "add_spread_bf16_f32",
         (DType::Bf16, DType::Bf16) => "add_spread_bf16_bf16",
-        (x, p) => return Err(crate::Error::op("add_broadcast", format!("{x} + {p} is not supported"))),
+        (x, p) => return Err(crate::Error::op(op, format!("{x} + {p} is not supported"))),
     };
     let args = args![x, p, &y, x.len() as i64, how.mid, how.inner as i64, how.per_example];
     c.launch(&SOURCE, 0, name, grid(x.len()), BLOCK, 0, args)?;

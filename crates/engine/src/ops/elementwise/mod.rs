@@ -5,6 +5,7 @@ mod cuda;
 
 pub(crate) use cuda::{add_into as add_into_cuda, cast as cast_cuda, column_sums as column_sums_cuda};
 
+use super::check;
 use crate::cases::{Case, Role, Size};
 use crate::cpu::pool::Buf;
 use crate::error::{Result, ensure};
@@ -21,13 +22,7 @@ struct Add {
 /// a + b, of one shape and type.
 pub fn add(tape: &Tape, a: &Var, b: &Var) -> Result<Var> {
     ensure!(a.shape() == b.shape(), "add", "shapes differ: {:?} and {:?}", a.shape(), b.shape());
-    ensure!(
-        a.value().dtype() == b.value().dtype(),
-        "add",
-        "types differ: {} and {}",
-        a.value().dtype(),
-        b.value().dtype()
-    );
+    check::alike("add", a.value(), &[b.value()])?;
     let y = match a.value().cuda_device() {
         Some(c) => cuda::add(c, a.value(), b.value())?,
         None => {
@@ -57,6 +52,7 @@ struct Scale {
 
 /// by·x.
 pub fn scale(tape: &Tape, x: &Var, by: f32) -> Result<Var> {
+    check::alike("scale", x.value(), &[])?;
     let y = scaled(x.value(), by)?;
     Ok(tape.record(y, &[x], || Scale { x: x.clone(), by }))
 }
@@ -94,6 +90,7 @@ pub(crate) struct Spread {
 }
 
 struct AddSpread {
+    op: &'static str,
     x: Var,
     p: Var,
     how: Spread,
@@ -111,7 +108,7 @@ pub fn add_broadcast(tape: &Tape, x: &Var, p: &Var) -> Result<Var> {
         x.shape()
     );
     let how = Spread { outer: x.value().len() / n, mid: 1, inner: n, per_example: false };
-    add_spread(tape, x, p, how)
+    add_spread(tape, "add_broadcast", x, p, how)
 }
 
 /// `x` \[B, N, d\] + `e` \[B, d\]: one vector per example, added to all its tokens (time embeddings).
@@ -120,24 +117,26 @@ pub fn add_per_example(tape: &Tape, x: &Var, e: &Var) -> Result<Var> {
         return Err(crate::Error::op("add_per_example", format!("x must be [B, N, d], it is {:?}", x.shape())));
     };
     ensure!(e.shape() == [b, d], "add_per_example", "{:?} must be [{b}, {d}] to go with {:?}", e.shape(), x.shape());
-    add_spread(tape, x, e, Spread { outer: b, mid: n, inner: d, per_example: true })
+    add_spread(tape, "add_per_example", x, e, Spread { outer: b, mid: n, inner: d, per_example: true })
 }
 
-fn add_spread(tape: &Tape, x: &Var, p: &Var, how: Spread) -> Result<Var> {
+fn add_spread(tape: &Tape, op: &'static str, x: &Var, p: &Var, how: Spread) -> Result<Var> {
+    check::values(op, "x", x.value())?;
+    check::beside(op, "the second operand", p.value(), x.value())?;
     let y = match x.value().cuda_device() {
-        Some(c) => cuda::add_spread(c, x.value(), p.value(), how)?,
+        Some(c) => cuda::add_spread(c, op, x.value(), p.value(), how)?,
         None => {
             let mut y = Buf::scratch(x.value().len());
             cpu::add_spread(x.value().f32s(), p.value().f32s(), how, &mut y);
             Tensor::from_buf(y, x.shape())
         }
     };
-    Ok(tape.record(y, &[x, p], || AddSpread { x: x.clone(), p: p.clone(), how }))
+    Ok(tape.record(y, &[x, p], || AddSpread { op, x: x.clone(), p: p.clone(), how }))
 }
 
 impl Backward for AddSpread {
     fn name(&self) -> &'static str {
-        "add_broadcast"
+        self.op
     }
 
     fn backward(&self, dy: &Tensor, grads: &mut Grads) -> Result<()> {
@@ -165,7 +164,7 @@ struct Mean {
 
 /// The mean of all elements, one f32 number of shape \[\].
 pub fn mean(tape: &Tape, x: &Var) -> Result<Var> {
-    ensure!(!x.value().is_empty(), "mean", "{:?} has no elements", x.shape());
+    check::values("mean", "x", x.value())?;
     let y = match x.value().cuda_device() {
         Some(c) => cuda::mean(c, x.value())?,
         None => {

@@ -1,18 +1,19 @@
 //! `linear`: act(x·Wᵀ + b) (+ residual), and `mlp`: two of them as one op, whose backward fuses the activation's slope into
 //! the product. Weights have PyTorch's layout, (out, in).
 
+mod cases;
 mod cpu;
 mod cuda;
 
-use crate::cases::{Case, Role, Size};
+use super::check;
 use crate::cpu::math::Act;
-use crate::device::Device;
 use crate::error::{Result, ensure};
 use crate::tape::{Backward, Grads, Tape, Var};
 use crate::tensor::Tensor;
 
 crate::cuda::source!("linear.cu");
 
+pub(crate) use cases::cases;
 pub(crate) use cuda::few as few_rows_cuda;
 
 /// A weight and its bias.
@@ -23,14 +24,20 @@ pub(crate) struct Affine {
 }
 
 impl Affine {
-    fn new(op: &'static str, width: usize, w: &Var, b: Option<&Var>) -> Result<Affine> {
+    /// For inputs of `width` in the type and on the device of `x`.
+    fn new(op: &'static str, x: &Tensor, width: usize, w: &Var, b: Option<&Var>) -> Result<Affine> {
+        check::values(op, "x", x)?;
+        check::values(op, "the weight", w.value())?;
+        check::beside(op, "the weight", w.value(), x)?;
         let &[out, inner] = w.shape() else {
             return Err(crate::Error::op(op, format!("a weight must be [out, in], it is {:?}", w.shape())));
         };
         ensure!(inner == width, op, "weight {:?} takes inputs of width {inner}, they have {width}", w.shape());
         if let Some(b) = b {
             ensure!(b.shape() == [out], op, "bias {:?} must be [{out}] for weight {:?}", b.shape(), w.shape());
+            check::beside(op, "the bias", b.value(), x)?;
         }
+        check::elements(op, &[x.rows(), out])?;
         Ok(Affine { w: w.clone(), b: b.cloned() })
     }
 
@@ -55,7 +62,7 @@ fn out_shape(x: &[usize], out: usize) -> Vec<usize> {
 fn check_residual(op: &'static str, residual: Option<&Var>, shape: &[usize], x: &Var) -> Result<()> {
     if let Some(r) = residual {
         ensure!(r.shape() == shape, op, "residual {:?} must have the output's shape {shape:?}", r.shape());
-        ensure!(r.value().dtype() == x.value().dtype(), op, "residual and input differ in type");
+        check::alike(op, x.value(), &[r.value()])?;
     }
     Ok(())
 }
@@ -73,7 +80,7 @@ struct Linear {
 
 /// act(x·wᵀ + b) for `x` \[…, in\], `w` \[out, in\], `b` \[out\]; or x·wᵀ + b + residual. Not both an activation and a residual.
 pub fn linear(tape: &Tape, x: &Var, w: &Var, b: Option<&Var>, act: Option<Act>, residual: Option<&Var>) -> Result<Var> {
-    let layer = Affine::new("linear", x.value().width(), w, b)?;
+    let layer = Affine::new("linear", x.value(), x.value().width(), w, b)?;
     let shape = out_shape(x.shape(), layer.out());
     ensure!(act.is_none() || residual.is_none(), "linear", "a residual is added to a product without activation");
     check_residual("linear", residual, &shape, x)?;
@@ -91,7 +98,7 @@ pub fn linear(tape: &Tape, x: &Var, w: &Var, b: Option<&Var>, act: Option<Act>, 
 /// whoever reads them can load 16 at a time. What lies beyond `out` is not written. For sampling only, so nothing is recorded on
 /// a tape.
 pub fn padded(x: &Tensor, w: &Var, b: &Var) -> Result<Tensor> {
-    let layer = Affine::new("linear", x.width(), w, Some(b))?;
+    let layer = Affine::new("padded", x, x.width(), w, Some(b))?;
     let (y, _) = match x.cuda_device() {
         Some(c) => {
             let width = cuda::aligned_width(x.rows(), layer.out());
@@ -107,10 +114,9 @@ pub fn padded(x: &Tensor, w: &Var, b: &Var) -> Result<Tensor> {
 pub fn rough(x: &Tensor, w: &Tensor) -> Result<Tensor> {
     let tape = Tape::inference();
     let w = tape.constant(w.clone());
-    let layer = Affine::new("linear", x.width(), &w, None)?;
-    for t in [x, w.value()] {
-        ensure!(t.dtype() == crate::DType::F32 && t.device() == x.device(), "linear", "{t:?} must be f32 beside {x:?}");
-    }
+    check::f32s("rough", "x", x, x)?;
+    check::f32s("rough", "the weight", w.value(), x)?;
+    let layer = Affine::new("rough", x, x.width(), &w, None)?;
     match x.cuda_device() {
         Some(c) => cuda::rough(c, x, w.value(), &out_shape(x.shape(), layer.out())),
         None => Ok(linear(&tape, &tape.constant(x.clone()), &w, None, None, None)?.value().clone()),
@@ -192,8 +198,8 @@ fn mlp_keeping(
     residual: Option<&Var>,
     keeps: fn(&Tape, &Tensor) -> bool,
 ) -> Result<Var> {
-    let up = Affine::new("mlp", x.value().width(), w1, Some(b1))?;
-    let down = Affine::new("mlp", up.out(), w2, Some(b2))?;
+    let up = Affine::new("mlp", x.value(), x.value().width(), w1, Some(b1))?;
+    let down = Affine::new("mlp", x.value(), up.out(), w2, Some(b2))?;
     let (mid, shape) = (out_shape(x.shape(), up.out()), out_shape(x.shape(), down.out()));
     check_residual("mlp", residual, &shape, x)?;
     let r = residual.map(Var::value);
@@ -255,98 +261,10 @@ impl Backward for Mlp {
     }
 }
 
-pub(crate) fn cases(size: Size) -> Vec<Case> {
-    use Role::{Activation, Weight};
-    // rows, in, out
-    let dims: &[[usize; 3]] = match size {
-        Size::Tiny => &[[3, 4, 5], [1, 1, 1]],
-        Size::Full => &[
-            [1, 1, 1],
-            [3, 5, 7],
-            [12, 256, 48],
-            [65, 192, 576],
-            [197, 768, 768],
-            [33, 64, 10],
-            [7, 27, 64],
-            [128, 384, 1536],
-            [1, 768, 100],
-            [2, 8, 1],
-            [4, 264, 43],
-            [7, 512, 96],
-            [8, 64, 17],
-            [9, 48, 1027],
-            [3, 3072, 21],
-            [2, 1536, 5],
-        ],
-    };
-    let mut out = Vec::new();
-    for &[m, k, n] in dims {
-        let l = format!("[{m}, {k}] → {n}");
-        let s = 1.0 / (k as f32).sqrt();
-        let base = move |label: String, act: Option<Act>| {
-            Case::new("linear", label, move |t, v| linear(t, &v[0], &v[1], Some(&v[2]), act, None))
-                .normal("x", Activation, &[m, k], 1.0)
-                .normal("w", Weight, &[n, k], s)
-                .normal("b", Weight, &[n], 1.0)
-        };
-        out.push(base(l.clone(), None));
-        for act in [Act::GeluErf, Act::GeluTanh, Act::Silu] {
-            out.push(base(format!("{l} {act:?}"), Some(act)));
-            // Without a gradient nothing is kept for it.
-            out.push(
-                Case::new("linear", format!("{l} {act:?}, no gradient"), move |t, v| {
-                    linear(t, &v[0], &v[1], Some(&v[2]), Some(act), None)
-                })
-                .normal("x", Role::Type, &[m, k], 1.0)
-                .normal("w", Role::Type, &[n, k], s)
-                .normal("b", Role::Type, &[n], 1.0),
-            );
-        }
-        out.extend([
-            Case::new("linear", format!("{l} no bias"), |t, v| linear(t, &v[0], &v[1], None, None, None))
-                .normal("x", Activation, &[m, k], 1.0)
-                .normal("w", Weight, &[n, k], s),
-            Case::new("linear", format!("{l} residual"), |t, v| {
-                linear(t, &v[0], &v[1], Some(&v[2]), None, Some(&v[3]))
-            })
-            .normal("x", Activation, &[m, k], 1.0)
-            .normal("w", Weight, &[n, k], s)
-            .normal("b", Weight, &[n], 1.0)
-            .normal("residual", Activation, &[m, n], 1.0),
-        ]);
-        out.push(
-            Case::new("linear", format!("{l} padded"), |t, v| {
-                let y = padded(v[0].value(), &v[1], &v[2])?;
-                let (long, n) = (y.width(), v[1].shape()[0]);
-                let values: Vec<f32> = y.to_vec()?.chunks(long).flat_map(|row| &row[..n]).copied().collect();
-                Ok(t.constant(Tensor::from_f32(&Device::Cpu, &[values.len()], values)?))
-            })
-            .normal("x", Role::Type, &[m, k], 1.0)
-            .normal("w", Role::Type, &[n, k], s)
-            .normal("b", Role::Type, &[n], 1.0),
-        );
-        for (act, kept) in [Act::GeluErf, Act::GeluTanh].into_iter().flat_map(|a| [(a, true), (a, false)]) {
-            let (keeps, how): (fn(&Tape, &Tensor) -> bool, _) =
-                if kept { (keeps_hidden, "") } else { (|_, _| false, ", hidden values not kept") };
-            // The input is its own residual, as in a transformer block: two gradients meet.
-            out.push(
-                Case::new("mlp", format!("{l} {act:?}, residual{how}"), move |t, v| {
-                    mlp_keeping(t, &v[0], (&v[1], &v[2]), act, (&v[3], &v[4]), Some(&v[0]), keeps)
-                })
-                .normal("x", Activation, &[m, k], 1.0)
-                .normal("w1", Weight, &[n, k], s)
-                .normal("b1", Weight, &[n], 1.0)
-                .normal("w2", Weight, &[k, n], 1.0 / (n as f32).sqrt())
-                .normal("b2", Weight, &[k], 1.0),
-            );
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Device;
 
     #[test]
     fn errors_name_the_shapes() {

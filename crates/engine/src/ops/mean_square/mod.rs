@@ -3,10 +3,11 @@
 mod cpu;
 mod cuda;
 
+use super::check;
 use crate::cases::{Case, Role, Size};
 use crate::error::{Result, ensure};
 use crate::tape::{Backward, Grads, Tape, Var};
-use crate::tensor::{DType, Tensor};
+use crate::tensor::Tensor;
 
 crate::cuda::source!("mean_square.cu");
 
@@ -21,24 +22,16 @@ struct MeanSquare {
 pub fn mean_square(tape: &Tape, prediction: &Var, target: &Tensor, weights: Option<&Tensor>) -> Result<Var> {
     const OP: &str = "mean_square";
     let p = prediction.value();
-    ensure!(p.width() > 0, OP, "the last axis of {p:?} is empty");
-    ensure!(
-        target.shape() == p.shape() && target.dtype() == DType::F32,
-        OP,
-        "the target must be f32 {:?}, it is {target:?}",
-        p.shape()
-    );
+    check::values(OP, "the prediction", p)?;
+    ensure!(target.shape() == p.shape(), OP, "the target must be f32 {:?}, it is {target:?}", p.shape());
+    check::f32s(OP, "the target", target, p)?;
     if let Some(w) = weights {
-        let rows = p.rows();
-        ensure!(w.len() == rows && w.dtype() == DType::F32, OP, "weights must be f32 [{rows}], they are {w:?}");
-    }
-    for t in std::iter::once(target).chain(weights) {
-        ensure!(t.device() == p.device(), OP, "{t:?} and {p:?} are on different devices");
+        ensure!(w.len() == p.rows(), OP, "weights must be f32 [{}], they are {w:?}", p.rows());
+        check::f32s(OP, "each weight", w, p)?;
     }
     let y = match p.cuda_device() {
         Some(c) => cuda::forward(c, p, target, weights)?,
         None => {
-            ensure!(p.dtype() == DType::F32, OP, "the CPU computes in f32, not in {}", p.dtype());
             let y = cpu::forward(p.f32s(), target.f32s(), weights.map(Tensor::f32s), p.width());
             Tensor::from_buf(y, &[p.rows()])
         }

@@ -5,6 +5,7 @@
 mod cpu;
 mod cuda;
 
+use super::check;
 use crate::cases::{Case, Role, Size};
 use crate::error::{Result, ensure};
 use crate::rng::Noise;
@@ -12,6 +13,8 @@ use crate::tape::{Backward, Grads, Tape, Var};
 use crate::tensor::{DType, Tensor};
 
 crate::cuda::source!("noisy_input.cu");
+
+const OP: &str = "noisy_input";
 
 /// Where ε comes from.
 #[derive(Clone)]
@@ -45,40 +48,37 @@ pub struct NoisyTokens {
 impl NoisyTokens {
     fn check(&self) -> Result<(usize, usize)> {
         let &[b, n] = self.tokens.shape() else {
-            return Err(crate::Error::op(
-                "noisy_input",
-                format!("tokens must be [B, N], they are {:?}", self.tokens.shape()),
-            ));
+            return Err(crate::Error::op(OP, format!("tokens must be [B, N], they are {:?}", self.tokens.shape())));
         };
-        let v = self.vocab;
-        ensure!(self.tokens.dtype() == DType::U32, "noisy_input", "tokens must be u32");
+        let (v, t) = (self.vocab, &self.tokens);
+        check::integers(OP, "tokens", t, t)?;
+        ensure!(b * n * v.min(1) > 0, OP, "tokens {:?} of {v} classes are nothing to compute on", t.shape());
+        check::elements(OP, &[b, n, v])?;
+        check::f32s(OP, "signal", &self.signal, t)?;
+        check::f32s(OP, "spread", &self.spread, t)?;
         ensure!(
             (self.signal.shape() == [b] || self.signal.shape() == [b, n]) && self.spread.shape() == self.signal.shape(),
-            "noisy_input",
+            OP,
             "signal {:?} and spread {:?} must both be [{b}] or [{b}, {n}]",
             self.signal.shape(),
             self.spread.shape()
         );
         match &self.eps {
-            Eps::Drawn { examples, .. } => {
-                ensure!(examples.shape() == [b], "noisy_input", "example ids {:?} must be [{b}]", examples.shape());
-                ensure!(
-                    n * v.div_ceil(4) <= u32::MAX as usize,
-                    "noisy_input",
-                    "{n} tokens of {v} classes are too many"
-                );
+            Eps::Drawn { noise, examples } => {
+                check::integers(OP, "noise keys", noise.key(), t)?;
+                check::integers(OP, "example ids", examples, t)?;
+                ensure!(examples.shape() == [b], OP, "example ids {:?} must be [{b}]", examples.shape());
+                ensure!(n * v.div_ceil(4) <= u32::MAX as usize, OP, "{n} tokens of {v} classes are too many");
             }
             Eps::Given(e) => {
-                ensure!(e.shape() == [b, n, v], "noisy_input", "eps {:?} must be [{b}, {n}, {v}]", e.shape());
+                check::f32s(OP, "eps", e, t)?;
+                ensure!(e.shape() == [b, n, v], OP, "eps {:?} must be [{b}, {n}, {v}]", e.shape());
             }
         }
         if self.tokens.cuda_device().is_none()
             && let Some((i, t)) = self.tokens.u32s().iter().enumerate().find(|(_, t)| **t as usize >= v)
         {
-            return Err(crate::Error::op(
-                "noisy_input",
-                format!("token {t} at position {i} is not below the vocabulary {v}"),
-            ));
+            return Err(crate::Error::op(OP, format!("token {t} at position {i} is not below the vocabulary {v}")));
         }
         Ok((b, n))
     }
@@ -91,6 +91,7 @@ impl NoisyTokens {
     /// The vectors y_t themselves, \[B, N, V\] in `dtype`.
     pub fn vectors(&self, dtype: DType) -> Result<Tensor> {
         let (b, n) = self.check()?;
+        ensure!(dtype != DType::U32, OP, "the vectors of tokens {:?} are f32 or bf16, not u32", self.tokens.shape());
         match self.tokens.cuda_device() {
             Some(c) => {
                 let y = Tensor::cuda(c, &[b, n, self.vocab], dtype)?;
@@ -115,10 +116,14 @@ struct NoisyInput {
 pub fn noisy_input(tape: &Tape, from: &NoisyTokens, w: &Var, b: &Var, dtype: DType) -> Result<Var> {
     let (batch, n) = from.check()?;
     let &[d, v] = w.shape() else {
-        return Err(crate::Error::op("noisy_input", format!("the weight must be [d, V], it is {:?}", w.shape())));
+        return Err(crate::Error::op(OP, format!("the weight must be [d, V], it is {:?}", w.shape())));
     };
-    ensure!(v == from.vocab, "noisy_input", "weight {:?} reads {v} classes, the tokens have {}", w.shape(), from.vocab);
-    ensure!(b.shape() == [d], "noisy_input", "bias {:?} must be [{d}]", b.shape());
+    ensure!(v == from.vocab, OP, "weight {:?} reads {v} classes, the tokens have {}", w.shape(), from.vocab);
+    ensure!(b.shape() == [d] && d > 0, OP, "bias {:?} must be [{d}], and not empty", b.shape());
+    check::f32s(OP, "the weight", w.value(), &from.tokens)?;
+    check::f32s(OP, "the bias", b.value(), &from.tokens)?;
+    check::compute_type(OP, w.value(), dtype)?;
+    check::elements(OP, &[batch, n, d])?;
     let (y, vectors) = match w.value().cuda_device() {
         Some(c) => cuda::forward(c, tape, from, w, b, dtype, &[batch, n, d])?,
         None => {
@@ -131,14 +136,14 @@ pub fn noisy_input(tape: &Tape, from: &NoisyTokens, w: &Var, b: &Var, dtype: DTy
 
 impl Backward for NoisyInput {
     fn name(&self) -> &'static str {
-        "noisy_input"
+        OP
     }
 
     fn backward(&self, dy: &Tensor, grads: &mut Grads) -> Result<()> {
         match (dy.cuda_device(), &self.vectors[..]) {
             (Some(c), bands) => cuda::backward(c, &self.from, bands, &self.w, &self.b, dy, grads),
             (None, [vectors]) => cpu::backward(vectors, &self.w, &self.b, dy, grads),
-            (None, _) => Err(crate::Error::op("noisy_input", "a GPU forward pass cannot run backwards on the CPU")),
+            (None, _) => Err(crate::Error::op(OP, "a GPU forward pass cannot run backwards on the CPU")),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod cpu;
 mod cuda;
 
+use super::check;
 use crate::cases::{Case, Role, Size};
 use crate::cpu::pool::Buf;
 use crate::error::{Result, ensure};
@@ -22,6 +23,9 @@ struct Norm {
 /// Layer norm of `x` \[…, d\] with `gain` and `bias` \[d\].
 pub fn layer_norm(tape: &Tape, x: &Var, gain: &Var, bias: &Var, eps: f32) -> Result<Var> {
     let d = x.value().width();
+    check::values("layer_norm", "x", x.value())?;
+    check::f32s("layer_norm", "gain", gain.value(), x.value())?;
+    check::f32s("layer_norm", "bias", bias.value(), x.value())?;
     ensure!(
         gain.shape() == [d] && bias.shape() == [d],
         "layer_norm",

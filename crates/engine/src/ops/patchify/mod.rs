@@ -53,7 +53,7 @@ pub fn patchify(tape: &Tape, images: &Var, patch: usize, dtype: DType) -> Result
         "patchify",
         "images of {height} × {width} cannot be cut into patches of {patch} × {patch}: both sides must be multiples of {patch}"
     );
-    ensure!(x.dtype() == DType::F32, "patchify", "images must be f32, they are {}", x.dtype());
+    ensure!(x.dtype() == DType::F32, "patchify", "images must be f32, they are {x:?}");
     check::compute_type("patchify", x, dtype)?;
     let cut = Cut { batch, channels, height, width, patch };
     let shape = [batch, cut.patches(), cut.patch_len()];

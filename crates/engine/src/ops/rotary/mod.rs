@@ -35,7 +35,7 @@ impl Turns {
             "{places} places and heads of {head} columns: there is nothing to turn"
         );
         let half = head / 2;
-        let mut v = Vec::with_capacity(places * 2 * half);
+        let mut v = Vec::with_capacity(check::elements("rotary", &[places, 2, half])?);
         for l in 0..places {
             let angle = |i: usize| l as f64 * 10_000_f64.powf(-2.0 * i as f64 / head as f64);
             v.extend((0..half).map(|i| angle(i).cos() as f32));
@@ -84,7 +84,7 @@ pub fn rotary(tape: &Tape, mut x: Var, turns: &Turns, columns: usize, rows: Rang
         x.shape()
     );
     ensure!(
-        turns.table.device() == x.value().device(),
+        turns.table.is_beside(x.value()),
         "rotary",
         "the angles lie on {}, x on {}",
         turns.table.device(),

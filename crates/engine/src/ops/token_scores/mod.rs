@@ -22,7 +22,7 @@ pub fn token_scores(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     let (rows, v) = (logits.rows(), logits.width());
     ensure!(rows * v > 0, OP, "{logits:?} has no elements");
     ensure!(
-        targets.dtype() == DType::U32 && targets.len() == rows && targets.device() == logits.device(),
+        targets.dtype() == DType::U32 && targets.len() == rows && targets.is_beside(logits),
         OP,
         "targets must be u32 [{rows}] on {}, they are {targets:?}",
         logits.device()

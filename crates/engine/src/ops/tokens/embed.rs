@@ -31,13 +31,14 @@ pub fn embed(tape: &Tape, table: &Var, ids: &Tensor, dtype: DType) -> Result<Var
         [v, d] if v * d > 0 => [v, d],
         _ => return Err(crate::Error::op("embed", format!("the table must be [V, d], it is {:?}", t.shape()))),
     };
-    ensure!(t.dtype() == DType::F32, "embed", "the table must be an f32 parameter, it is {}", t.dtype());
+    ensure!(t.dtype() == DType::F32, "embed", "the table must be an f32 parameter, it is {t:?}");
     ensure!(ids.len() < i32::MAX as usize && v < i32::MAX as usize, "embed", "{ids:?} into {t:?} is too large");
     ensure!(!ids.is_empty(), "embed", "there are no ids: {:?}", ids.shape());
     check::compute_type("embed", t, dtype)?;
     check::integers("embed", "ids", ids, t)?;
     let mut shape = ids.shape().to_vec();
     shape.push(d);
+    check::elements("embed", &shape)?;
     let y = match t.cuda_device() {
         Some(c) => {
             let y = Tensor::cuda(c, &shape, dtype)?;

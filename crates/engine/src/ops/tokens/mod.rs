@@ -43,11 +43,13 @@ pub fn concat(tape: &Tape, parts: &[&Var]) -> Result<Var> {
             "a part {:?} does not fit a batch of {batch} with width {d}: it must be [{batch} or 1, N, {d}]",
             p.shape()
         );
+        check::beside("concat", "a part", p.value(), first.value())?;
         tokens += n;
         values.push(p.value_as(dtype)?);
     }
     check::alike("concat", &values[0], &values.iter().collect::<Vec<_>>())?;
     let shape = [batch, tokens, d];
+    check::elements("concat", &shape)?;
     let y = match first.value().cuda_device() {
         Some(c) => cuda::concat(c, &values, shape, dtype)?,
         None => {
@@ -167,9 +169,7 @@ pub fn repeat(tape: &Tape, x: &Var, k: usize) -> Result<Var> {
     if k == 1 {
         return Ok(x.clone());
     }
-    let mut shape = x.shape().to_vec();
-    let inner = x.value().len() / shape[0];
-    shape[0] *= k;
+    let (shape, inner) = repeated("repeat", x.value(), k)?;
     let y = match x.value().cuda_device() {
         Some(c) => cuda::repeat(c, x.value(), &shape, k, inner)?,
         None => {
@@ -181,13 +181,20 @@ pub fn repeat(tape: &Tape, x: &Var, k: usize) -> Result<Var> {
     Ok(tape.record(y, &[x], || Repeat { x: x.clone(), k }))
 }
 
+/// The shape of `x` with each example `k` times, and elements in an example.
+fn repeated(op: &'static str, x: &Tensor, k: usize) -> Result<(Vec<usize>, usize)> {
+    check::elements(op, &[x.len(), k])?;
+    let mut shape = x.shape().to_vec();
+    let inner = x.len() / shape[0];
+    shape[0] *= k;
+    Ok((shape, inner))
+}
+
 /// As [`repeat`], for ids (u32).
 pub fn repeat_ids(x: &Tensor, k: usize) -> Result<Tensor> {
     check::integers("repeat_ids", "ids", x, x)?;
     ensure!(k > 0 && !x.is_empty() && !x.shape().is_empty(), "repeat_ids", "cannot repeat {:?} {k} times", x.shape());
-    let mut shape = x.shape().to_vec();
-    let inner = x.len() / shape[0];
-    shape[0] *= k;
+    let (shape, inner) = repeated("repeat_ids", x, k)?;
     match x.cuda_device() {
         Some(c) => cuda::repeat(c, x, &shape, k, inner),
         None => {
@@ -269,6 +276,8 @@ pub fn select(tape: &Tape, x: &Var, other: &Var, mask: &Tensor) -> Result<Var> {
         x.shape()
     );
     check::integers("select", "masks", mask, x.value())?;
+    check::values("select", "x", x.value())?;
+    check::beside("select", "the other value", other.value(), x.value())?;
     let o = other.value_as(x.value().dtype())?;
     check::alike("select", x.value(), &[&o])?;
     let y = match x.value().cuda_device() {

@@ -50,7 +50,7 @@ pub fn unmask(state: &Masked, chosen: (&Tensor, &Tensor), mask: u32, share: &Ten
     check::integers("unmask", "chosen tokens", chosen.0, t)?;
     for (x, len) in [(&state.log_prob, b * n), (chosen.1, b * n), (share, 1)] {
         ensure!(
-            x.dtype() == DType::F32 && x.len() == len && x.device() == t.device(),
+            x.dtype() == DType::F32 && x.len() == len && x.is_beside(t),
             "unmask",
             "{x:?} must be {len} f32 on {}",
             t.device()

@@ -212,7 +212,7 @@ fn muon(device: &Device, findings: &mut Findings) -> Result<()> {
         for ((id, first), (name, ..)) in ids.iter().zip(&first).zip(shapes) {
             all.push((name, way(params.value(*id), first)?));
             if let Some(ema) = opt.ema() {
-                averages.extend(way(params.part(ema, *id), first)?);
+                averages.extend(way(params.part(ema, *id)?, first)?);
             }
         }
         all.push(("ema", averages));
