@@ -107,6 +107,14 @@ impl From<tweedie::Error> for Failure {
                 Failure::input(e.to_string()).hint("tweedie data inspect PATH")
             }
             tweedie::Error::Data(e) => Failure::input(e.to_string()),
+            tweedie::Error::NoData => Failure::input(e.to_string()).hint("tweedie train RECIPE --data PATH"),
+            tweedie::Error::UnknownWord { ref word } => {
+                Failure::input(e.to_string()).hint(format!("tweedie tokenizer show RUN/tokenizer.json {word:?}"))
+            }
+            tweedie::Error::NoRecipe { ref recipes, ref source, .. } => Failure::input(e.to_string())
+                .cause(source.to_string())
+                .cause(format!("the recipes are {recipes}"))
+                .hint("tweedie config show digits"),
             e => Failure::input(e.to_string()),
         }
     }

@@ -2,7 +2,6 @@
 
 mod commands;
 mod failure;
-mod recipe;
 mod report;
 mod shared;
 

@@ -94,8 +94,13 @@ impl<'a> Classifier<'a> {
 
     /// What is on each of some images. The noise is the same for all: an answer does not depend on what else is asked for.
     pub fn classify_all(&self, images: &[Image]) -> Result<Vec<Ranking>> {
-        let logits = self.sampler.logits(&self.trained.images(images)?, &vec![0; images.len()])?;
-        Ok(logits.chunks_exact(self.trained.model.sizes().vocab).map(|l| self.ranking(l)).collect())
+        self.classify_batch(&self.trained.images(images)?, &vec![0; images.len()])
+    }
+
+    /// What is on images \[B, channels, side, side\], each with the noise of its own id.
+    pub fn classify_batch(&self, images: &Tensor, examples: &[u32]) -> Result<Vec<Ranking>> {
+        let logits = self.sampler.logits(images, examples)?;
+        Ok(logits.chunks_exact(self.trained.model.sizes().vocab).map(|l| self.ranked(&softmax(l))).collect())
     }
 
     /// How the answer for one image \[1, channels, side, side\] comes about, with the `top` most likely classes of each step. The masked
@@ -119,10 +124,6 @@ impl<'a> Classifier<'a> {
             None if all.is_empty() => Ok(vec![(0, probabilities(&last))]),
             None => Ok(all),
         }
-    }
-
-    fn ranking(&self, logits: &[f32]) -> Ranking {
-        self.ranked(&softmax(logits))
     }
 
     fn ranked(&self, p: &[f64]) -> Ranking {

@@ -70,14 +70,8 @@ fn resolve_in(
     flags: &[(String, String)],
 ) -> Result<(Config, Vec<Origin>)> {
     let (name, text) = find(recipe)?;
-    let layers = Layers {
-        recipe: Some((&name, &text)),
-        env,
-        sets,
-        flags,
-        optional: &OPTIONAL,
-        directives: &["model.preset"],
-    };
+    let layers =
+        Layers { recipe: Some((&name, &text)), env, sets, flags, optional: &OPTIONAL, directives: &["model.preset"] };
     let mut base = Config::default();
     if let Some(preset) = layers.value("model.preset")? {
         base.model = ModelConfig::preset(&preset)?;

@@ -9,19 +9,18 @@ use std::time::Instant;
 use tweedie::config::{Config, Method, SampleConfig};
 use tweedie::data::Dataset;
 use tweedie::metrics::Classification;
-use tweedie::run_dir::{Environment, RunDir};
-use tweedie::settings;
-use tweedie::train::{Trainer, evaluate};
+use tweedie::train::{TrainingSet, open_classes};
+use tweedie::{Session, evaluate, interrupt};
 use tweedie_engine::Device;
 use tweedie_figures::{
     Axis, BarSeries, BarsSpec, Bin, ConfusionSpec, Drawing, Figure, LinesSpec, ReliabilitySpec, Series,
 };
 
-use super::train::{free_folder, open_data, open_material, train};
+use super::train::{attended, free_folder, train};
 use crate::failure::{Failure, Result};
-use crate::recipe;
 use crate::report::{self, Align, Table, note};
 use crate::shared::looks;
+use crate::shared::recipe;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -49,7 +48,7 @@ pub struct Finished {
     /// Steps and training loss.
     pub loss: (Vec<f64>, Vec<f64>),
     pub seconds: f64,
-    pub trainer: Trainer,
+    pub session: Session,
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -74,7 +73,7 @@ pub fn run(args: &Args) -> Result<()> {
         ));
         both.push(fit(name, &config, &out.join(name.to_lowercase()), &choice.device)?);
     }
-    let dataset = open_data(&config)?;
+    let dataset = open_classes(&config)?;
     let figures = out.join("figures");
     let [tdd, mdd] = both.as_mut_slice() else {
         return Err(Failure::ours("there are not two models"));
@@ -97,20 +96,15 @@ pub fn run(args: &Args) -> Result<()> {
 
 pub fn fit(name: &'static str, config: &Config, path: &Path, device: &Device) -> Result<Finished> {
     let started = Instant::now();
-    let dir = RunDir::create(path)?;
-    let mut trainer = Trainer::new(config, open_material(config, None)?, device)?;
-    trainer.notes.iter().for_each(|n| note(&format!("note: {n}")));
-    if let Some(tokenizer) = &trainer.trained.tokenizer {
-        dir.write_tokenizer(&tokenizer.to_json())?;
-    }
-    dir.write_config(&settings::to_toml(&trainer.config)?)?;
-    dir.write_env(&Environment::now(device.to_string(), tweedie_engine::cpu::threads()))?;
-    train(&mut trainer, &dir, false)?;
-    if tweedie::interrupt::requested() {
+    let data = TrainingSet::open(config, None)?;
+    let mut session = attended(Session::create(path, config, data, device)?);
+    session.notes().iter().for_each(|n| note(n));
+    train(&mut session)?;
+    if interrupt::requested() {
         return Err(Failure::interrupted());
     }
     let (mut curve, mut loss) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
-    for m in dir.read_metrics()? {
+    for m in session.dir().read_metrics()? {
         if let (Some("step"), Some(step), Some(l)) = (m["event"].as_str(), m["step"].as_f64(), m["loss"].as_f64()) {
             loss.0.push(step);
             loss.1.push(l);
@@ -125,7 +119,7 @@ pub fn fit(name: &'static str, config: &Config, path: &Path, device: &Device) ->
             curve.1.push(100.0 * right);
         }
     }
-    Ok(Finished { name, curve, loss, seconds: started.elapsed().as_secs_f64(), trainer })
+    Ok(Finished { name, curve, loss, seconds: started.elapsed().as_secs_f64(), session })
 }
 
 /// The training loss of both.
@@ -140,56 +134,107 @@ pub fn loss_figure(tdd: &Finished, mdd: &Finished, of_what: &str) -> Result<Draw
     })?)
 }
 
+/// What was measured on the test split.
+struct Measured {
+    /// TDD for each of [`STEPS`].
+    sweep: Vec<Classification>,
+    /// TDD with its own number of steps, which is that.
+    full: Classification,
+    steps: usize,
+    twin: Classification,
+}
+
+/// Top-1 in percent with its standard error.
+fn top1(m: &Classification) -> (f64, f64) {
+    let (p, n) = (m.report().top1, m.report().examples as f64);
+    (100.0 * p, 100.0 * (p * (1.0 - p) / n).sqrt())
+}
+
 /// Evaluate both on the test split, draw everything, and say it in a table.
 fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Path) -> Result<String> {
     let (test, _) = data.final_split()?;
     let score = |f: &mut Finished, steps: usize| {
-        f.trainer.averaged(|t, c| evaluate(t, test, c, &SampleConfig { steps, ..c.sample.clone() }, 0, |_| {}))
+        let sample = |c: &Config| SampleConfig { steps, ..c.sample.clone() };
+        f.session.trainer_mut().averaged(|t, c| evaluate::classes(t, test, c, &sample(c), 0, |_| {}))
     };
     let sweep = STEPS.iter().map(|&s| score(tdd, s)).collect::<tweedie::Result<Vec<Classification>>>()?;
     let twin = score(mdd, 1)?;
-    let chosen = tdd.trainer.config.sample.steps;
-    let full = score(tdd, chosen)?;
-    let top1 = |m: &Classification| 100.0 * m.report().top1;
+    let steps = tdd.session.trainer().config.sample.steps;
+    let m = Measured { sweep, full: score(tdd, steps)?, steps, twin };
+    let looks = tdd.session.trainer_mut().averaged(|t, c| Ok(looks::look(t, c, test)))??;
+    for (name, drawing) in [
+        ("curves", curves(tdd, mdd)?),
+        ("loss", loss_figure(tdd, mdd, "of the noisy labels (TDD), of the masked label (MDD)")?),
+        ("steps", over_steps(&m)?),
+        ("confusion", confusion(&m, &data.class_names)?),
+        ("reliability", reliability(&m)?),
+        ("heatmap", looks.heatmap()?),
+        ("samples", looks.tiles()?),
+        ("comparison", comparison(&m)?),
+    ] {
+        report::save_figure(&drawing, figures, name)?;
+    }
+    Ok(format!("\n{} test images, averaged weights:\n{}", test.len(), table(tdd, mdd, &m)))
+}
 
+fn table(tdd: &Finished, mdd: &Finished, m: &Measured) -> String {
+    use Align::{Left, Right};
+    let mut table =
+        Table::new(&[("model", Left), ("sampling", Left), ("top-1 %", Right), ("nll", Right), ("trained in", Right)]);
+    let mut row = |f: &Finished, sampling: String, m: &Classification| {
+        let r = m.report();
+        table.row(vec![
+            f.name.into(),
+            sampling,
+            format!("{:.2}", 100.0 * r.top1),
+            format!("{:.3}", r.nll),
+            report::duration(f.seconds),
+        ]);
+    };
+    row(tdd, format!("{} steps, argmax", m.steps), &m.full);
+    row(tdd, "1 step".into(), &m.sweep[0]);
+    row(mdd, "one pass".into(), &m.twin);
+    table.render()
+}
+
+fn curves(tdd: &Finished, mdd: &Finished) -> Result<Drawing> {
     let curve = |f: &Finished| Series::new(f.name, f.curve.0.clone(), f.curve.1.clone());
-    let draw = Figure::lines(&LinesSpec {
+    Ok(Figure::lines(&LinesSpec {
         title: "TDD and its masked twin on embedded digits".into(),
         x: Axis::linear("epoch"),
         y: Axis::linear("top-1 on the validation split (%)"),
         series: vec![curve(tdd), curve(mdd)],
         ..LinesSpec::default()
-    })?;
-    report::save_figure(&draw, figures, "curves")?;
-    let draw = loss_figure(tdd, mdd, "of the noisy labels (TDD), of the masked label (MDD)")?;
-    report::save_figure(&draw, figures, "loss")?;
-    let bar = |m: &Classification| {
-        let (p, n) = (m.report().top1, m.report().examples as f64);
-        (100.0 * p, 100.0 * (p * (1.0 - p) / n).sqrt())
-    };
-    let errors: Vec<f64> = sweep.iter().map(|m| bar(m).1).collect();
+    })?)
+}
+
+fn over_steps(m: &Measured) -> Result<Drawing> {
+    let (values, errors): (Vec<f64>, Vec<f64>) = m.sweep.iter().map(top1).unzip();
     let x: Vec<f64> = STEPS.iter().map(|s| *s as f64).collect();
-    let draw = Figure::lines(&LinesSpec {
+    Ok(Figure::lines(&LinesSpec {
         title: "Accuracy over sampling steps".into(),
         x: Axis::log("sampling steps"),
         y: Axis::linear("top-1 on the test split (%)"),
         series: vec![
-            Series::new("TDD (± one standard error)", x.clone(), sweep.iter().map(&top1).collect()).spread(&errors),
-            Series::new("MDD (one pass)", x, vec![top1(&twin); STEPS.len()]),
+            Series::new("TDD (± one standard error)", x.clone(), values).spread(&errors),
+            Series::new("MDD (one pass)", x, vec![top1(&m.twin).0; STEPS.len()]),
         ],
         ..LinesSpec::default()
-    })?;
-    report::save_figure(&draw, figures, "steps")?;
-    let classes = data.class_names.clone();
-    let draw = Figure::confusion(&ConfusionSpec {
-        title: format!("TDD, {chosen} steps"),
-        classes: classes.clone(),
-        counts: full.confusion().iter().map(|c| *c as u64).collect(),
+    })?)
+}
+
+fn confusion(m: &Measured, classes: &[String]) -> Result<Drawing> {
+    Ok(Figure::confusion(&ConfusionSpec {
+        title: format!("TDD, {} steps", m.steps),
+        classes: classes.to_vec(),
+        counts: m.full.confusion().iter().map(|c| *c as u64).collect(),
         ..ConfusionSpec::default()
-    })?;
-    report::save_figure(&draw, figures, "confusion")?;
-    let n = full.bins().len() as f64;
-    let bins = full.bins().iter().enumerate().map(|(i, b)| {
+    })?)
+}
+
+fn reliability(m: &Measured) -> Result<Drawing> {
+    let n = m.full.bins().len() as f64;
+    let bins = m.full.bins().iter().enumerate().map(|(i, b)| {
         let of = |x: f64| if b.count == 0 { f64::NAN } else { x / b.count as f64 };
         Bin {
             low: i as f64 / n,
@@ -199,42 +244,21 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
             count: b.count as u64,
         }
     });
-    let draw = Figure::reliability(&ReliabilitySpec {
-        title: format!("Calibration of TDD, {chosen} steps"),
+    Ok(Figure::reliability(&ReliabilitySpec {
+        title: format!("Calibration of TDD, {} steps", m.steps),
         bins: bins.collect(),
         ..ReliabilitySpec::default()
-    })?;
-    report::save_figure(&draw, figures, "reliability")?;
-    let looks = tdd.trainer.averaged(|t, c| Ok(looks::look(t, c, test)))??;
-    report::save_figure(&looks.heatmap()?, figures, "heatmap")?;
-    report::save_figure(&looks.tiles()?, figures, "samples")?;
+    })?)
+}
 
-    let (values, errors) = [bar(&full), bar(&sweep[0]), bar(&twin)].into_iter().unzip();
-    let draw = Figure::bars(&BarsSpec {
+fn comparison(m: &Measured) -> Result<Drawing> {
+    let (values, errors) = [&m.full, &m.sweep[0], &m.twin].map(top1).into_iter().unzip();
+    Ok(Figure::bars(&BarsSpec {
         title: "TDD and its masked twin (error bars: one standard error of the test set)".into(),
         y: Axis::linear("top-1 on the test split (%)").range(90.0, 100.0),
-        categories: vec![format!("TDD, {chosen} steps"), "TDD, 1 step".into(), "MDD".into()],
+        categories: vec![format!("TDD, {} steps", m.steps), "TDD, 1 step".into(), "MDD".into()],
         series: vec![BarSeries { name: String::new(), values, errors: Some(errors) }],
         decimals: Some(1),
         ..BarsSpec::default()
-    })?;
-    report::save_figure(&draw, figures, "comparison")?;
-
-    use Align::{Left, Right};
-    let mut table =
-        Table::new(&[("model", Left), ("sampling", Left), ("top-1 %", Right), ("nll", Right), ("trained in", Right)]);
-    let mut row = |name: &str, sampling: String, m: &Classification, s: f64| {
-        let r = m.report();
-        table.row(vec![
-            name.into(),
-            sampling,
-            format!("{:.2}", 100.0 * r.top1),
-            format!("{:.3}", r.nll),
-            report::duration(s),
-        ]);
-    };
-    row("TDD", format!("{chosen} steps, argmax"), &full, tdd.seconds);
-    row("TDD", "1 step".into(), &sweep[0], tdd.seconds);
-    row("MDD", "one pass".into(), &twin, mdd.seconds);
-    Ok(format!("\n{} test images, averaged weights:\n{}", test.len(), table.render()))
+    })?)
 }

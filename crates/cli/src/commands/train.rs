@@ -1,24 +1,19 @@
 //! `tweedie train`: a recipe, data, a run folder.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
 use tweedie::config::Config;
-use tweedie::data::{self, Dataset, OpenOptions, Task};
-use tweedie::run_dir::{Environment, Metrics, RunDir};
-use tweedie::tensorboard::EventWriter;
-use tweedie::tokenize::Tokenizer;
-use tweedie::train::{Event, Material, Trainer};
-use tweedie::{checkpoint, interrupt, run, settings};
-use tweedie_engine::Device;
+use tweedie::data::{self, Dataset, Task};
+use tweedie::run_dir::RunDir;
+use tweedie::session::Paused;
+use tweedie::train::{Evaluation, Event, Metric, SkippedEvent, StepEvent, TrainingSet};
+use tweedie::{Session, interrupt};
 
 use crate::failure::{Failure, Result};
-use crate::recipe;
 use crate::report::{self, note};
 use crate::shared::looks;
-use crate::shared::sequence_args::{build_tokenizer, open_sequences};
+use crate::shared::recipe;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -41,24 +36,6 @@ pub struct Args {
     device: String,
 }
 
-/// Open the data that a configuration names.
-pub fn open_data(config: &Config) -> Result<Dataset> {
-    let given = |s: &str| (!s.is_empty()).then(|| s.to_string());
-    let options = OpenOptions {
-        classes: given(&config.data.classes).map(PathBuf::from),
-        image_column: given(&config.data.image_column),
-        label_column: given(&config.data.label_column),
-        val_fraction: config.data.val_fraction,
-        split_seed: config.seed,
-        decoded_bytes: config.data.cache.bytes(),
-        ..OpenOptions::default()
-    };
-    if config.data.path.is_empty() {
-        return Err(Failure::input("no data are named").hint("tweedie train RECIPE --data PATH"));
-    }
-    Ok(data::open(&config.data.path, &options)?)
-}
-
 /// The first free `runs/NAME-N`.
 pub fn free_folder(name: &str) -> PathBuf {
     let stem = Path::new(name).file_stem().map_or("run".into(), |s| s.to_string_lossy().into_owned());
@@ -66,118 +43,83 @@ pub fn free_folder(name: &str) -> PathBuf {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let resumed = args.resume.is_some();
-    let (config, dir, fresh) = match (&args.resume, &args.recipe) {
-        (Some(path), _) => {
-            let dir = RunDir::resume(path)?;
-            let text = dir.read_config()?;
-            let name = dir.config_path().display().to_string();
-            let mut sets = args.sets.clone();
-            sets.extend(args.data.iter().map(|d| format!("data.path={}", toml_string(d))));
-            (Config::of_run(&name, &text, &sets)?, Some(dir), PathBuf::new())
-        }
-        (None, Some(name)) => {
-            let flags: Vec<(String, String)> =
-                args.data.iter().map(|d| ("--data".to_string(), format!("data.path={}", toml_string(d)))).collect();
-            let (config, _) = recipe::resolve(name, &args.sets, &flags)?;
-            let path = args.out.clone().unwrap_or_else(|| free_folder(name));
-            RunDir::check_free(&path)?;
-            (config, None, path)
-        }
+    let mut session = match (&args.resume, &args.recipe) {
+        (Some(path), _) => resume(path, args)?,
+        (None, Some(name)) => create(name, args)?,
         (None, None) => return Err(Failure::input("no recipe is named").hint("tweedie train digits")),
     };
-    // Everything that can be wrong with the input is found before anything is written.
-    let choice = report::open_device(&args.device)?;
-    let material = open_material(&config, dir.as_ref())?;
-    describe(&material);
-    let latest = match &dir {
-        Some(dir) => Some(checkpoint::latest(&dir.checkpoints())?),
-        None => None,
-    };
-    let mut trainer =
-        new_trainer(&config, material, &choice.device, latest.as_ref().is_some_and(|l| l.path.is_some()))?;
-    trainer.notes.iter().for_each(|n| note(&format!("note: {n}")));
-    let dir = match dir {
-        Some(dir) => dir,
-        None => RunDir::create(&fresh)?,
-    };
-    if let Some(latest) = latest {
-        latest.notes.iter().for_each(|n| note(n));
-        match latest.path {
-            Some(path) => {
-                run::restore(&mut trainer, &path)?;
-                if trainer.best_step() == trainer.step() {
-                    // A kill may have come between the checkpoint and this note.
-                    checkpoint::link_best(&dir.checkpoints(), &path)?;
-                }
-                note(&format!("goes on from step {} ({})", trainer.step(), path.display()));
-            }
-            None => note("no checkpoint was written yet: starts from the beginning"),
-        }
-    }
-    if let Some(tokenizer) = &trainer.trained.tokenizer {
-        dir.write_tokenizer(&tokenizer.to_json())?;
-    }
-    // After the checkpoint was found to fit: a --set that does not must not spoil the run.
-    dir.write_config(&settings::to_toml(&trainer.config)?)?;
-    dir.write_env(&Environment::now(choice.device.to_string(), tweedie_engine::cpu::threads()))?;
+    session.notes().iter().for_each(|n| note(n));
     interrupt::install()?;
-    train(&mut trainer, &dir, resumed)?;
+    train(&mut session)?;
+    let run = session.dir().path().display().to_string();
     if interrupt::requested() {
-        note(&format!(
-            "interrupted at step {}; go on with: tweedie train --resume {}",
-            trainer.step(),
-            dir.path().display()
-        ));
+        let step = session.trainer().step();
+        note(&format!("interrupted at step {step}; go on with: tweedie train --resume {run}"));
         return Err(Failure::interrupted());
     }
-    println!("{}", dir.path().display());
-    let run = dir.path().display();
-    note(&match (trainer.validation_texts().is_some(), trainer.config.model.is_conditional()) {
-        (false, _) => format!("best top-1 {:.2} %; next: tweedie eval {run}", 100.0 * trainer.best()),
-        (true, true) => {
-            format!("best CIDEr-D {:.3}; next: tweedie eval {run}, tweedie caption {run} IMAGE", trainer.best())
-        }
-        (true, false) => {
-            format!("best {:.3} bits per token; next: tweedie eval {run}, tweedie generate {run}", -trainer.best())
-        }
-    });
+    println!("{run}");
+    let best = session.trainer().best().map_or(String::new(), |b| format!("best {}; ", in_words(b)));
+    let next = match session.trainer().trained.task() {
+        Task::Class => String::new(),
+        Task::Caption => format!(", tweedie caption {run} IMAGE"),
+        Task::Text => format!(", tweedie generate {run}"),
+    };
+    note(&format!("{best}next: tweedie eval {run}{next}"));
     Ok(())
 }
 
-/// A trainer; where a checkpoint is about to give the weights, the file of pretrained ones is not needed any more.
-pub fn new_trainer(config: &Config, material: Material, device: &Device, has_checkpoint: bool) -> Result<Trainer> {
-    let mut start = config.clone();
-    if has_checkpoint {
-        start.model.pretrained.clear();
+/// A metric as a sentence has it.
+fn in_words(m: Metric) -> String {
+    match m.name {
+        Metric::BITS_PER_TOKEN => format!("{:.3} {}", m.value, m.name),
+        _ => m.to_string(),
     }
-    let mut trainer = Trainer::new(&start, material, device)?;
-    trainer.config.model.pretrained.clone_from(&config.model.pretrained);
-    Ok(trainer)
+}
+
+/// Everything that can be wrong with the input is found before anything is written.
+fn create(recipe: &str, args: &Args) -> Result<Session> {
+    let flags: Vec<(String, String)> =
+        args.data.iter().map(|d| ("--data".to_string(), format!("data.path={}", toml_string(d)))).collect();
+    let (config, _) = recipe::resolve(recipe, &args.sets, &flags)?;
+    let path = args.out.clone().unwrap_or_else(|| free_folder(recipe));
+    RunDir::check_free(&path)?;
+    let choice = report::open_device(&args.device)?;
+    let data = open_data(&config)?;
+    Ok(attended(Session::create(&path, &config, data, &choice.device)?))
+}
+
+fn resume(path: &Path, args: &Args) -> Result<Session> {
+    let mut sets = args.sets.clone();
+    sets.extend(args.data.iter().map(|d| format!("data.path={}", toml_string(d))));
+    let paused = Paused::open(path, &sets)?;
+    let choice = report::open_device(&args.device)?;
+    let data = paused.open_data()?;
+    describe(&data);
+    Ok(attended(paused.resume(data, &choice.device)?))
+}
+
+/// A session as every command has it: Ctrl-C saves and stops it, and each checkpoint comes with a look at samples.
+pub fn attended(session: Session) -> Session {
+    session
+        .stop_when(interrupt::requested)
+        .with_preview(|t, samples| looks::preview(t, samples).map_err(|e| tweedie::Error::Input(e.to_string())))
+}
+
+/// Open the data of a new run, and say what they are.
+pub fn open_data(config: &Config) -> Result<TrainingSet> {
+    let data = TrainingSet::open(config, None)?;
+    describe(&data);
+    Ok(data)
 }
 
 fn toml_string(s: &str) -> String {
     format!("{s:?}")
 }
 
-/// Open what a configuration names: classes, or sequences with their tokenizer (that of `run` if it has one).
-pub fn open_material(config: &Config, run: Option<&RunDir>) -> Result<Material> {
-    if config.data.task == Task::Class {
-        return Ok(open_data(config)?.into());
-    }
-    let set = open_sequences(&config.data, config.seed)?;
-    let stored = run.map(RunDir::tokenizer_path).filter(|p| p.exists());
-    let tokenizer = match stored {
-        Some(path) => Tokenizer::from_file(path)?,
-        None => build_tokenizer(&config.data.tokenizer, &set)?,
-    };
-    Ok(Material::Sequences { set, tokenizer: Arc::new(tokenizer) })
-}
-
-fn describe(m: &Material) {
-    match m {
-        Material::Classes(d) => describe_classes(d),
-        Material::Sequences { set, tokenizer } => {
+fn describe(data: &TrainingSet) {
+    match data {
+        TrainingSet::Classes(d) => describe_classes(d),
+        TrainingSet::Sequences { set, tokenizer } => {
             let len = |s: &Option<data::Texts>| s.as_ref().map_or(0, |s| s.len());
             note(&format!(
                 "data: {} ({}), {} examples for training, {} for validation ({}){}; {} classes of tokens",
@@ -209,118 +151,19 @@ fn describe_classes(d: &Dataset) {
     d.notes.iter().for_each(|n| note(&format!("note: {n}")));
 }
 
-/// Train to the end or to the first Ctrl-C, writing metrics and checkpoints into `dir`.
-pub fn train(trainer: &mut Trainer, dir: &RunDir, resumed: bool) -> Result<()> {
+/// Train to the end or to the first Ctrl-C, and tell what happens.
+pub fn train(session: &mut Session) -> Result<()> {
     let started = Instant::now();
-    let unit = if trainer.config.data.task == Task::Text { "texts" } else { "images" };
-    train_with(trainer, dir, resumed, &|event| show(event, started.elapsed().as_secs(), unit))
-}
-
-/// As [`train`]; what happens is told to `show`.
-pub fn train_with(trainer: &mut Trainer, dir: &RunDir, resumed: bool, show: &dyn Fn(&Event)) -> Result<()> {
-    let from = resumed.then_some(trainer.step() as u64);
-    let log = RefCell::new(Log {
-        metrics: dir.metrics(from)?,
-        board: EventWriter::create(dir.path(), from)?,
-        show,
-        failed: None,
-    });
-    let checkpoints = dir.checkpoints();
-    let samples = dir.samples();
-    let mut unseen = None;
-    let keep = trainer.config.train.keep;
-    let result = trainer.run(
-        |event| log.borrow_mut().take(event),
-        |t, best| {
-            // A checkpoint is never ahead of the metrics: a resumed run does not write those again.
-            log.borrow_mut().sync()?;
-            let path = checkpoint::save(&checkpoints, &run::snapshot(t)?)?;
-            if best {
-                checkpoint::link_best(&checkpoints, &path)?;
-            }
-            let best = checkpoint::best(&checkpoints)?;
-            checkpoint::prune(&checkpoints, keep, best.as_deref())?;
-            // A picture that cannot be drawn must not end a training.
-            unseen = look_at(t, &samples).err();
-            Ok(path.display().to_string())
-        },
-        interrupt::requested,
-    );
-    if let Some(e) = unseen {
-        note(&format!("the last look at samples was not drawn: {e}"));
-    }
-    log.borrow_mut().sync()?;
-    Ok(result?)
-}
-
-/// The first evaluation images with predictions, as samples/step-N.png.
-fn look_at(t: &mut Trainer, samples: &Path) -> Result<()> {
-    let name = format!("step-{:08}", t.step());
-    if let Some(source) = t.validation().cloned() {
-        let looks = t.averaged(|model, c| Ok(looks::look(model, c, &source)))??;
-        return report::save_figure(&looks.tiles()?, samples, &name);
-    }
-    let Some(source) = t.validation_texts().cloned() else { return Ok(()) };
-    let text = t.averaged(|model, c| looks::texts(model, c, &source))?;
-    Ok(tweedie::files::write_atomic(&samples.join(format!("{name}.txt")), text.as_bytes())?)
-}
-
-struct Log<'a> {
-    metrics: Metrics,
-    board: EventWriter,
-    show: &'a dyn Fn(&Event),
-    failed: Option<tweedie::Error>,
-}
-
-impl Log<'_> {
-    fn take(&mut self, event: &Event) {
-        (self.show)(event);
-        let written = self.metrics.append(event).and_then(|()| match event {
-            Event::Step { step, loss, lr, grad_norm, images_per_second, .. } => self.board.scalars(
-                &[
-                    ("train/loss", *loss),
-                    ("train/lr", *lr),
-                    ("train/grad_norm", *grad_norm),
-                    ("train/images_per_second", *images_per_second as f32),
-                ],
-                *step as u64,
-            ),
-            Event::Eval { step, top1, ema_top1, nll, .. } => {
-                let mut all = vec![("eval/top1", *top1 as f32), ("eval/nll", *nll as f32)];
-                all.extend(ema_top1.map(|e| ("eval/top1_ema", e as f32)));
-                self.board.scalars(&all, *step as u64)
-            }
-            Event::EvalText { step, metric, score, ema_score, exact, .. } => {
-                let (raw, ema) = match *metric {
-                    "CIDEr-D" => ("eval/cider_d", "eval/cider_d_ema"),
-                    _ => ("eval/bits_per_token", "eval/bits_per_token_ema"),
-                };
-                let mut all = vec![(raw, *score as f32)];
-                all.extend(ema_score.map(|e| (ema, e as f32)));
-                all.extend(exact.map(|e| ("eval/exact", e as f32)));
-                self.board.scalars(&all, *step as u64)
-            }
-            Event::Saved { .. } | Event::Skipped { .. } => Ok(()),
-        });
-        if let Err(e) = written {
-            self.failed.get_or_insert(e);
-        }
-    }
-
-    /// Make what was logged durable, or say why it could not be.
-    fn sync(&mut self) -> tweedie::Result<()> {
-        if let Some(e) = self.failed.take() {
-            return Err(e);
-        }
-        self.metrics.sync()?;
-        self.board.flush()
-    }
+    let unit = if session.trainer().trained.task() == Task::Text { "texts" } else { "images" };
+    let finished = session.train(|event| show(event, started.elapsed().as_secs(), unit))?;
+    finished.notes.iter().for_each(|n| note(n));
+    Ok(())
 }
 
 /// Tell an event, `at` seconds after the start; examples are counted in `unit`.
 fn show(event: &Event, at: u64, unit: &str) {
     match event {
-        Event::Step { step, epoch, loss, lr, grad_norm, skipped, images_per_second, waited, eta } => {
+        Event::Step(StepEvent { step, epoch, loss, lr, grad_norm, skipped, images_per_second, waited, eta }) => {
             let skipped = if *skipped > 0 { format!(", {skipped} steps skipped") } else { String::new() };
             note(&format!(
                 "{at:>5} s  epoch {epoch:>6.2}  step {step:>6}  loss {loss:.4}  lr {lr:.1e}  |g| {grad_norm:.2}  \
@@ -329,22 +172,8 @@ fn show(event: &Event, at: u64, unit: &str) {
                 report::duration(*eta)
             ));
         }
-        Event::Eval { epoch, top1, ema_top1, best, images, .. } => {
-            let ema = ema_top1.map_or(String::new(), |e| format!(", averaged weights {:.2} %", 100.0 * e));
-            note(&format!(
-                "{at:>5} s  epoch {epoch:>6.2}  top-1 {:.2} %{ema} on {images} images; best {:.2} %",
-                100.0 * top1,
-                100.0 * best
-            ));
-        }
-        Event::EvalText { epoch, metric, score, ema_score, exact, best, examples, .. } => {
-            let ema = ema_score.map_or(String::new(), |e| format!(", averaged weights {e:.3}"));
-            let exact = exact.map_or(String::new(), |e| format!(", exact {:.1} %", 100.0 * e));
-            note(&format!(
-                "{at:>5} s  epoch {epoch:>6.2}  {metric} {score:.3}{ema}{exact} on {examples} sequences; best {best:.3}"
-            ));
-        }
-        Event::Skipped { examples, cut, errors, cut_at, .. } => {
+        Event::Eval(e) => note(&format!("{at:>5} s  epoch {:>6.2}  {}", e.epoch, evaluation(e))),
+        Event::Skipped(SkippedEvent { examples, cut, errors, cut_at, .. }) => {
             if !errors.is_empty() {
                 let (head, named) = left_out(*examples, errors);
                 note(&format!("{at:>5} s  {head}"));
@@ -355,8 +184,19 @@ fn show(event: &Event, at: u64, unit: &str) {
                 cut_at.iter().for_each(|e| note(&format!("         {e}")));
             }
         }
-        Event::Saved { .. } => {}
+        Event::Saved(_) => {}
     }
+}
+
+fn evaluation(e: &Evaluation) -> String {
+    let value = |m: &Metric| match m.name {
+        Metric::TOP1 => format!("{:.2} %", 100.0 * m.value),
+        _ => format!("{:.3}", m.value),
+    };
+    let ema = e.ema.map_or(String::new(), |m| format!(", averaged weights {}", value(&m)));
+    let exact = e.exact.map_or(String::new(), |x| format!(", exact {:.1} %", 100.0 * x));
+    let what = if e.score.name == Metric::TOP1 { "images" } else { "sequences" };
+    format!("{}{ema}{exact} on {} {what}; best {}", e.score, e.examples, value(&e.best))
 }
 
 /// Of examples that were left out, `errors` being new: their number, and those among the first few of the run.

@@ -1,12 +1,9 @@
-//! Image files as a model's input.
+//! Image files.
 
 use std::path::Path;
 
-use rayon::prelude::*;
-use tweedie::augment::{Address, Transform};
-use tweedie::config::Config;
-use tweedie::data::Image;
-use tweedie_engine::{Device, Tensor};
+use tweedie::Image;
+use tweedie_figures::Picture;
 
 use crate::failure::{Failure, Result};
 
@@ -17,14 +14,7 @@ pub fn read(path: &Path) -> Result<Image> {
     Image::decode(&bytes).map_err(|e| failed(e.to_string()))
 }
 
-/// A batch of images, made as for evaluation.
-pub fn tensor(config: &Config, device: &Device, images: Vec<Image>) -> Result<Tensor> {
-    let e = &config.model.encoder;
-    let transform = Transform::eval(&config.augment, e.image, e.channels)?;
-    let (count, each) = (images.len(), transform.values());
-    let mut values = vec![0.0; count * each];
-    values.par_chunks_exact_mut(each).zip(images).for_each(|(out, image)| {
-        transform.apply(image, Address { seed: 0, epoch: 0, example: 0 }, out);
-    });
-    Ok(Tensor::from_f32(device, &[count, e.channels, e.image, e.image], values)?)
+/// An image as figures take it.
+pub fn picture(image: Image) -> Picture {
+    Picture { width: image.width, height: image.height, channels: image.channels, pixels: image.data }
 }

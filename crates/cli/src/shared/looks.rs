@@ -1,93 +1,82 @@
 //! A look at what a model says: the first evaluation images with predictions, and one prediction step by step.
 
-use tweedie::augment::{Address, Transform};
+use std::path::Path;
+
 use tweedie::config::Config;
 use tweedie::data::{Item, Sequences, Source};
-use tweedie::sample::{Generator, Request, argmax, classify, softmax};
-use tweedie::texts::captions;
-use tweedie::train::Trained;
-use tweedie_engine::Tensor;
-use tweedie_figures::{Axis, Drawing, Figure, HeatmapSpec, Picture, Tile, TilesSpec};
+use tweedie::sample::argmax;
+use tweedie::train::Trainer;
+use tweedie::{Classifier, Trained, evaluate};
+use tweedie_figures::{Axis, Drawing, Figure, HeatmapSpec, Tile, TilesSpec};
 
+use super::image_input;
 use crate::failure::Result;
+use crate::report;
 
 /// Images of a look.
 const SHOWN: usize = 24;
+/// Captions or texts of one.
+const LINES: usize = 8;
 
 /// Images, and what was predicted for them at every sampling step.
 pub struct Looks {
     classes: Vec<String>,
     items: Vec<Item>,
-    /// Timestep and logits of all images; one step for a masked twin.
-    steps: Vec<(usize, Vec<f32>)>,
+    /// Timestep and probabilities of all images; one step for a masked twin.
+    steps: Vec<(usize, Vec<f64>)>,
+}
+
+/// The first evaluation examples with what the model in training says, as `step-N` in the folder `samples`.
+pub fn preview(t: &mut Trainer, samples: &Path) -> Result<()> {
+    let name = format!("step-{:08}", t.step());
+    if let Some(source) = t.validation().cloned() {
+        let looks = t.averaged(|model, c| Ok(look(model, c, &source)))??;
+        return report::save_figure(&looks.tiles()?, samples, &name);
+    }
+    let Some(source) = t.validation_texts().cloned() else { return Ok(()) };
+    let text = t.averaged(|model, c| texts(model, c, &source))?;
+    Ok(tweedie::files::write_atomic(&samples.join(format!("{name}.txt")), text.as_bytes())?)
 }
 
 /// Classify the first images of `source`.
 pub fn look(t: &Trained, c: &Config, source: &Source) -> Result<Looks> {
-    let e = &c.model.encoder;
-    let transform = Transform::eval(&c.augment, e.image, e.channels)?;
-    let (mut values, mut items) = (Vec::new(), Vec::new());
-    for i in 0..SHOWN.min(source.len()) {
-        // An unreadable image is reported where it matters, in training and evaluation.
-        let Ok(item) = source.get(i) else { continue };
-        let mut v = vec![0.0; transform.values()];
-        transform.apply(item.image.clone(), Address { seed: 0, epoch: 0, example: i as u32 }, &mut v);
-        values.extend(v);
-        items.push(item);
-    }
-    let b = items.len();
-    let images = Tensor::from_f32(&t.model.device(), &[b, e.channels, e.image, e.image], values)?;
-    let ids: Vec<u32> = (0..b as u32).collect();
-    let mut steps = Vec::new();
-    let each = |p: &tweedie::sample::Prediction| steps.push((p.t, p.logits()));
-    let logits = classify(&t.model, &images, &ids, &t.schedule, t.lambda, &c.sample, each)?;
-    if steps.is_empty() {
-        steps.push((0, Ok(logits)));
-    }
-    let steps = steps.into_iter().map(|(t, l)| Ok((t, l?))).collect::<Result<_>>()?;
+    // An unreadable image is reported where it matters, in training and evaluation.
+    let items: Vec<Item> = (0..SHOWN.min(source.len())).filter_map(|i| source.get(i).ok()).collect();
+    let images: Vec<_> = items.iter().map(|i| i.image.clone()).collect();
+    let ids: Vec<u32> = (0..items.len() as u32).collect();
+    let steps = Classifier::new(t, &c.sample)?.distributions(&t.images(&images)?, &ids)?;
     Ok(Looks { classes: t.class_names.clone(), items, steps })
 }
 
 /// The first captions with what people wrote, or some free texts.
-pub fn texts(t: &Trained, c: &Config, source: &Sequences) -> tweedie::Result<String> {
-    const LINES: usize = 8;
+fn texts(t: &Trained, c: &Config, source: &Sequences) -> tweedie::Result<String> {
     if t.model.is_conditional() {
-        let made = captions(t, source, c, &c.sample, LINES)?;
+        let made = evaluate::captions(t, source, c, &c.sample, LINES)?;
         let rows = made.indices.iter().zip(&made.texts).zip(&made.references);
         let line = |((i, text), refs): ((&u32, &String), &Vec<String>)| {
             format!("{}\n  {text}\n  ({})\n", source.place(*i as usize), refs.join(" | "))
         };
         return Ok(rows.map(line).collect());
     }
-    let tokenizer = t.tokenizer()?;
-    let generator = Generator::new(&t.model, &t.schedule, t.lambda, &c.sample)?;
-    let ids: Vec<u32> = (0..LINES as u32).collect();
-    let made = generator.generate(&Request::new(None, &ids))?;
-    let rows = made.tokens.chunks_exact(t.model.sizes().tokens);
-    Ok(rows.map(|row| format!("{}\n\n", tokenizer.decode_packed(row))).collect())
+    let made = evaluate::samples(t, &c.sample, LINES as u32, &|| false)?;
+    Ok(made.iter().map(|text| format!("{text}\n\n")).collect())
 }
 
 impl Looks {
-    fn probabilities(&self, step: usize, image: usize) -> Vec<f64> {
-        let logits = &self.steps[step].1;
-        let vocab = logits.len() / self.items.len().max(1);
-        softmax(&logits[image * vocab..][..vocab])
+    fn probabilities(&self, step: usize, image: usize) -> &[f64] {
+        let p = &self.steps[step].1;
+        let vocab = p.len() / self.items.len().max(1);
+        &p[image * vocab..][..vocab]
     }
 
     /// The images, with the last prediction below each.
     pub fn tiles(&self) -> Result<Drawing> {
         let tile = |(i, item): (usize, &Item)| {
             let p = self.probabilities(self.steps.len() - 1, i);
-            let best = argmax(&p);
+            let best = argmax(p);
             let name = self.classes.get(best).map_or("?", String::as_str);
-            let image = &item.image;
             Tile {
-                picture: Picture {
-                    width: image.width,
-                    height: image.height,
-                    channels: image.channels,
-                    pixels: image.data.clone(),
-                },
+                picture: image_input::picture(item.image.clone()),
                 caption: format!("{name} ({:.0} %)", 100.0 * p[best]),
                 right: Some(best == item.label as usize),
             }
@@ -102,7 +91,7 @@ impl Looks {
 
     /// The image whose first guess was least certain: it has the most to tell.
     fn telling(&self) -> usize {
-        let certainty = |i: usize| self.probabilities(0, i).into_iter().fold(0.0, f64::max);
+        let certainty = |i: usize| self.probabilities(0, i).iter().copied().fold(0.0, f64::max);
         (0..self.items.len()).min_by(|a, b| certainty(*a).total_cmp(&certainty(*b))).unwrap_or(0)
     }
 
@@ -110,7 +99,7 @@ impl Looks {
     pub fn distributions(&self) -> (&str, Vec<(usize, Vec<f64>)>) {
         let pick = self.telling();
         let label = self.items.get(pick).map_or(0, |i| i.label as usize);
-        let steps = (0..self.steps.len()).map(|s| (self.steps[s].0, self.probabilities(s, pick))).collect();
+        let steps = (0..self.steps.len()).map(|s| (self.steps[s].0, self.probabilities(s, pick).to_vec())).collect();
         (&self.classes[label], steps)
     }
 

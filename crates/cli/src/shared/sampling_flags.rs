@@ -1,7 +1,7 @@
 //! Flags of samplers of sequences that mean nothing for a model are refused: no answer should seem to heed them. What the run's
 //! own settings say is left alone, however little it means.
 
-use tweedie::config::{SampleConfig, Sampler, Unmasking};
+use tweedie::config::{SampleConfig, SamplerKind, Unmasking};
 use tweedie::model::Model;
 
 use crate::failure::{Failure, Result};
@@ -34,7 +34,7 @@ impl Given {
         let none_settles = knows && !settings.iter().any(SampleConfig::settles);
         let confident = settings.iter().any(|s| s.unmask == Unmasking::Confident);
         let all_noise = knows && settings.iter().all(|s| s.settles() && s.guesses == 0.0);
-        let of_noise = settings.iter().any(|s| matches!(s.sampler, Sampler::Softmax | Sampler::Ddim));
+        let of_noise = settings.iter().any(|s| matches!(s.sampler, SamplerKind::Softmax | SamplerKind::Ddim));
         let all = [
             (
                 self.sampler && !tdd && of_noise,
@@ -73,13 +73,13 @@ mod tests {
     const TDD: (bool, bool) = (true, false);
     const MDD: (bool, bool) = (false, false);
 
-    fn setting(unmask: Unmasking, sampler: Sampler, guesses: f32) -> SampleConfig {
+    fn setting(unmask: Unmasking, sampler: SamplerKind, guesses: f32) -> SampleConfig {
         SampleConfig { unmask, sampler, guesses, ..SampleConfig::default() }
     }
 
     #[test]
     fn a_flag_that_changes_nothing_is_refused() {
-        use Sampler::{Ancestral, Argmax, Ddim, Multinomial, Softmax};
+        use SamplerKind::{Ancestral, Argmax, Ddim, Multinomial, Softmax};
         use Unmasking::{Confident, Random};
         let flag = |given: Given, model, settings: &[SampleConfig]| given.idle(model, settings).map(|f| f.0);
         let none = Given::default();

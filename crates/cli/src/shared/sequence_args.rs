@@ -1,10 +1,9 @@
 //! Arguments of the commands that read captions or text.
 
 use tweedie::config::DataConfig;
-use tweedie::data::{self, Layout, SequenceSet, Task};
-use tweedie::tokenize::{Tokenizer, TokenizerSpec};
+use tweedie::data::{self, Layout, Task};
 
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 
 #[derive(clap::Args)]
 pub struct SequenceArgs {
@@ -68,18 +67,4 @@ impl SequenceArgs {
             ..DataConfig::default()
         }
     }
-}
-
-/// Open captions or text by their settings.
-pub fn open_sequences(data: &DataConfig, seed: u64) -> Result<SequenceSet> {
-    if data.path.is_empty() {
-        return Err(Failure::input("no data are named").hint("tweedie train RECIPE --data PATH"));
-    }
-    Ok(data::open_sequences(&data.path, &data.sequence_options(seed))?)
-}
-
-/// The tokenizer that settings name, trained on the training texts if it is not a file.
-pub fn build_tokenizer(spec: &str, set: &SequenceSet) -> Result<Tokenizer> {
-    let spec: TokenizerSpec = spec.parse()?;
-    Ok(spec.build(|| Ok(set.training_texts()?))?)
 }

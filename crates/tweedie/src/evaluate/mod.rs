@@ -20,9 +20,5 @@ fn go_on(stop: Stop) -> Result<()> {
 
 /// Every example once, in order.
 fn in_order(config: &Config, batch: usize) -> LoaderConfig {
-    LoaderConfig {
-        threads: config.data.workers,
-        on_corrupt: config.data.corrupt.into(),
-        ..LoaderConfig::eval(batch)
-    }
+    LoaderConfig { threads: config.data.workers, on_corrupt: config.data.corrupt.into(), ..LoaderConfig::eval(batch) }
 }

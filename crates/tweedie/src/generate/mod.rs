@@ -170,8 +170,7 @@ impl<'a> Generator<'a> {
         }
         // Windows of a stream have no end of their own, unless a length is asked for.
         let ends = t.layout == Layout::Lines || r.length.is_some();
-        let ending =
-            ends.then(|| Ending { length: r.length, min_length: r.min_length, ..free_ending(tokenizer) });
+        let ending = ends.then(|| Ending { length: r.length, min_length: r.min_length, ..free_ending(tokenizer) });
         let given = r.given.map(|row| row.repeat(r.examples.len()));
         let top = r.trace.map(|top| top.min(t.model.sizes().vocab));
         let request = Request {

@@ -5,9 +5,9 @@ use tweedie_engine::ops::unmask::{Masked, Reveal, unmask};
 use tweedie_engine::{DType, Device, Tensor};
 
 use super::addresses::Addresses;
-use super::limits::Limits;
 use super::denoise::predict;
 use super::guidance_at;
+use super::limits::Limits;
 use super::state::scalars;
 use crate::config::{SampleConfig, SamplerKind, Unmasking};
 use crate::error::{Error, Result};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::config::Config;
+use crate::config::{Config, DataConfig};
 use crate::data::{self, Dataset, OpenOptions, SequenceSet, Task};
 use crate::error::{Error, Result};
 use crate::tokenize::{Tokenizer, TokenizerSpec};
@@ -34,7 +34,7 @@ impl TrainingSet {
         if config.data.task == Task::Class {
             return Ok(open_classes(config)?.into());
         }
-        let set = open_sequences(config)?;
+        let set = open_sequences(&config.data, config.seed)?;
         let tokenizer = match stored.filter(|p| p.exists()) {
             Some(path) => Tokenizer::from_file(path)?,
             None => build_tokenizer(&config.data.tokenizer, &set)?,
@@ -68,11 +68,11 @@ pub fn open_classes(config: &Config) -> Result<Dataset> {
 }
 
 /// Open the captions or text that settings name.
-pub fn open_sequences(config: &Config) -> Result<SequenceSet> {
-    if config.data.path.is_empty() {
+pub fn open_sequences(settings: &DataConfig, seed: u64) -> Result<SequenceSet> {
+    if settings.path.is_empty() {
         return Err(Error::NoData);
     }
-    Ok(data::open_sequences(&config.data.path, &config.data.sequence_options(config.seed))?)
+    Ok(data::open_sequences(&settings.path, &settings.sequence_options(seed))?)
 }
 
 /// The tokenizer that settings name, trained on the training texts if it is not a file.

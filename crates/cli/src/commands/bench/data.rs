@@ -13,8 +13,8 @@ use tweedie::tokenize::{Kind, Tokenizer};
 
 use crate::commands::measure::eval;
 use crate::failure::{Failure, Result};
-use crate::recipe;
 use crate::report::{self, Align, Table};
+use crate::shared::recipe;
 
 #[derive(clap::Args)]
 pub struct Args {

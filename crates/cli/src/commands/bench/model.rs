@@ -7,12 +7,13 @@ mod synthetic;
 use std::time::Instant;
 
 use serde::Serialize;
+use tweedie::Trained;
 use tweedie::config::{Config, ModelConfig, PRESETS, SampleConfig};
 use tweedie::data::{Layout, Task};
 use tweedie::interrupt;
 use tweedie::model::{ConditionAttention, Conditioning, Gelu, count_parameters};
-use tweedie::sample::{Classifier, Generator, GraphUse, Request};
-use tweedie::train::{Trained, Trainer};
+use tweedie::sample::{ClassSampler, GraphUse, Request, TokenSampler};
+use tweedie::train::Trainer;
 use tweedie_engine::{Device, Tensor};
 
 use super::ops::{Setup, Timer, median};
@@ -312,38 +313,38 @@ pub fn train(args: &TrainArgs) -> Result<()> {
 }
 
 /// Either kind of sampler on one batch.
-struct Sampler<'a> {
+struct BatchSampler<'a> {
     kind: Kind<'a>,
     images: Option<&'a Tensor>,
     ids: &'a [u32],
 }
 
 enum Kind<'a> {
-    Classes(Box<Classifier<'a>>),
-    Texts(Box<Generator<'a>>),
+    Classes(Box<ClassSampler<'a>>),
+    Texts(Box<TokenSampler<'a>>),
 }
 
-impl<'a> Sampler<'a> {
+impl<'a> BatchSampler<'a> {
     fn new(
         t: &'a Trained,
         s: &'a SampleConfig,
         task: Task,
         images: Option<&'a Tensor>,
         ids: &'a [u32],
-    ) -> Result<Sampler<'a>> {
+    ) -> Result<BatchSampler<'a>> {
         let kind = match task {
-            Task::Class => Kind::Classes(Box::new(Classifier::new(&t.model, &t.schedule, t.lambda, s)?)),
-            _ => Kind::Texts(Box::new(Generator::new(&t.model, &t.schedule, t.lambda, s)?)),
+            Task::Class => Kind::Classes(Box::new(ClassSampler::new(t, s)?)),
+            _ => Kind::Texts(Box::new(TokenSampler::new(t, s)?)),
         };
-        Ok(Sampler { kind, images, ids })
+        Ok(BatchSampler { kind, images, ids })
     }
 
-    fn graphs(self, wanted: bool) -> Sampler<'a> {
+    fn graphs(self, wanted: bool) -> BatchSampler<'a> {
         let kind = match self.kind {
             Kind::Classes(c) => Kind::Classes(Box::new(c.with_graphs(wanted))),
             Kind::Texts(g) => Kind::Texts(Box::new(g.with_graphs(wanted))),
         };
-        Sampler { kind, ..self }
+        BatchSampler { kind, ..self }
     }
 
     fn run(&self) -> Result<()> {
@@ -390,7 +391,7 @@ pub fn sample(args: &SampleArgs) -> Result<()> {
             if let Device::Cuda(c) = &device {
                 c.reset_peak();
             }
-            let sampler = Sampler::new(t, &s, c.data.task, images.as_ref(), &batch.indices)?;
+            let sampler = BatchSampler::new(t, &s, c.data.task, images.as_ref(), &batch.indices)?;
             let mut row = match &device {
                 Device::Cuda(gpu) => {
                     let direct = sampler.graphs(false);

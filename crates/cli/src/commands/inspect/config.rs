@@ -3,7 +3,8 @@
 use tweedie::settings;
 
 use crate::failure::Result;
-use crate::{recipe, report};
+use crate::report;
+use crate::shared::recipe;
 
 #[derive(clap::Args)]
 pub struct Args {

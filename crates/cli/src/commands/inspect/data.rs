@@ -5,8 +5,8 @@ mod sequences;
 use serde::Serialize;
 use tweedie::config::{Config, DataConfig};
 use tweedie::data::{Source, Task};
+use tweedie::train::open_classes;
 
-use crate::commands::train::open_data;
 use crate::failure::Result;
 use crate::report::{self, Align, Table};
 use crate::shared::sequence_args::SequenceArgs;
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<()> {
         classes: args.classes.clone().unwrap_or_default(),
         ..DataConfig::default()
     };
-    let d = open_data(&Config { data, ..Config::default() })?;
+    let d = open_classes(&Config { data, ..Config::default() })?;
     let split = |name: &'static str, s: &Option<Source>| {
         s.as_ref().map(|s| {
             let first = s.get(0).ok().map(|i| [i.image.width, i.image.height, i.image.channels]);

@@ -6,10 +6,11 @@ use serde::Serialize;
 use tweedie::data::Task;
 use tweedie::files::write_atomic;
 use tweedie::tokenize::{Kind, Tokenizer};
+use tweedie::train::open_sequences;
 
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Progress, Table};
-use crate::shared::sequence_args::{SequenceArgs, open_sequences};
+use crate::shared::sequence_args::SequenceArgs;
 
 #[derive(clap::Subcommand)]
 pub enum Command {

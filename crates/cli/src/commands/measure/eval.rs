@@ -1,13 +1,13 @@
 //! `tweedie eval`: how good a trained model is, over sampling steps and guidance.
 
 use serde::Serialize;
-use tweedie::config::{SampleConfig, Sampler, Start};
+use tweedie::config::{SampleConfig, SamplerKind, Start};
 use tweedie::data::Task;
+use tweedie::evaluate;
 use tweedie::metrics::Report;
-use tweedie::train::evaluate_quietly;
+use tweedie::train::open_classes;
 
 use super::texts::{self, TextArgs};
-use crate::commands::train::open_data;
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note};
 use crate::shared::model_args::ModelArgs;
@@ -65,7 +65,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 struct Row {
-    sampler: Sampler,
+    sampler: SamplerKind,
     steps: usize,
     guidance: f32,
     votes: usize,
@@ -79,7 +79,7 @@ pub fn parse<T: serde::de::DeserializeOwned>(what: &str, name: &str, known: &str
         .map_err(|_| Failure::input(format!("'{name}' is not a {what}; use {known}")))
 }
 
-pub fn sampler(name: &str) -> Result<Sampler> {
+pub fn sampler(name: &str) -> Result<SamplerKind> {
     parse("sampler", name, "argmax, multinomial, softmax, ddim or ancestral")
 }
 
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<()> {
     if loaded.config.data.task != Task::Class {
         return texts::run(args, &loaded);
     }
-    let dataset = open_data(&loaded.config)?;
+    let dataset = open_classes(&loaded.config)?;
     if dataset.class_names.len() > loaded.config.model.classes {
         return Err(Failure::input(format!(
             "the data have {} classes, the model {}",
@@ -127,7 +127,7 @@ pub fn run(args: &Args) -> Result<()> {
                     return Err(Failure::input("--steps must be at least 1"));
                 }
                 let sample = SampleConfig { sampler, guidance, steps, ..base.clone() };
-                let m = evaluate_quietly(&loaded.trained, source, &loaded.config, &sample, args.limit)?;
+                let m = evaluate::classes_quietly(&loaded.trained, source, &loaded.config, &sample, args.limit)?;
                 rows.push(Row { sampler, steps, guidance, votes: base.votes, report: m.report() });
             }
         }

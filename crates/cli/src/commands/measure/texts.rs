@@ -3,19 +3,19 @@
 mod captions;
 
 use serde::Serialize;
-use tweedie::config::{SampleConfig, Sampler, Unmasking};
+use tweedie::config::{SampleConfig, SamplerKind, Unmasking};
 use tweedie::data::{Sequences, Task};
+use tweedie::evaluate;
 use tweedie::interrupt;
 use tweedie::metrics::{Diversity, diversity};
 use tweedie::model::Model;
 use tweedie::run::Loaded;
-use tweedie::texts;
+use tweedie::train::open_sequences;
 
 use super::eval::{self, Args, Split};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note};
 use crate::shared::sampling_flags::{Given, meaningless};
-use crate::shared::sequence_args::open_sequences;
 
 /// Flags that only captions and text have.
 #[derive(clap::Args)]
@@ -138,7 +138,7 @@ struct TextReport {
 /// Texts that the model wrote.
 #[derive(Serialize)]
 struct Samples {
-    sampler: Sampler,
+    sampler: SamplerKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     unmask: Option<Unmasking>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -169,7 +169,7 @@ fn text(args: &Args, loaded: &Loaded, source: &Sequences, settings: &[SampleConf
 }
 
 fn samples(args: &Args, loaded: &Loaded, sample: &SampleConfig, n: u32) -> Result<Samples> {
-    let mut made = texts::samples(&loaded.trained, &loaded.config, sample, n, &interrupt::requested)
+    let mut made = evaluate::samples(&loaded.trained, sample, n, &interrupt::requested)
         .map_err(|e| stopped(e, "samples were written"))?;
     if let Some(dir) = &args.text.out {
         std::fs::create_dir_all(dir)?;
@@ -202,8 +202,8 @@ fn samples_text(s: &Samples) -> String {
 }
 
 fn bound(args: &Args, loaded: &Loaded, source: &Sequences, draws: usize) -> Result<Bound> {
-    let texts::Bounded { bounds: b, chars, unknown } =
-        texts::bound_until(&loaded.trained, source, &loaded.config, draws, args.limit, &interrupt::requested)
+    let evaluate::Bounded { bounds: b, chars, unknown } =
+        evaluate::bounds_until(&loaded.trained, source, &loaded.config, draws, args.limit, &interrupt::requested)
             .map_err(|e| stopped(e, "the bound was computed"))?;
     let (estimate, tokens) = (b.per_token(), b.weight.iter().sum::<f64>());
     let bits = estimate.in_bits();
@@ -295,13 +295,13 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
     Ok(settings)
 }
 
-fn sampler_name(sampler: Sampler, unmask: Option<Unmasking>, guesses: Option<f32>) -> String {
+fn sampler_name(sampler: SamplerKind, unmask: Option<Unmasking>, guesses: Option<f32>) -> String {
     match (unmask, guesses) {
         (None, None) => name(sampler),
         (None, Some(g)) => format!("confident, {}, guesses {g}", name(sampler)),
         // The masked twin takes the most likely token where it does not draw.
         (Some(u), _) => match sampler {
-            Sampler::Softmax | Sampler::Ddim => format!("MDD {}, {}", name(u), name(Sampler::Argmax)),
+            SamplerKind::Softmax | SamplerKind::Ddim => format!("MDD {}, {}", name(u), name(SamplerKind::Argmax)),
             _ => format!("MDD {}, {}", name(u), name(sampler)),
         },
     }

@@ -6,7 +6,6 @@ use rayon::prelude::*;
 use serde::Serialize;
 use tweedie::data::Task;
 
-use super::trace;
 use super::writing::{Writer, WritingArgs, Written};
 use crate::failure::{Failure, Result};
 use crate::report::{self, note};
@@ -70,10 +69,10 @@ pub fn run(args: &Args) -> Result<()> {
             continue;
         }
         let input = match writer.will_trace() {
-            true => Some((seen[0].as_path(), trace::picture(&loaded, images[0].clone())?)),
+            true => Some((seen[0].as_path(), image_input::picture(loaded.trained.preview(images[0].clone())?))),
             false => None,
         };
-        let images = image_input::tensor(&loaded.config, &loaded.trained.model.device(), images)?;
+        let images = loaded.trained.images(&images)?;
         // The same noise for every image: a caption does not depend on what else is asked for.
         let ids = vec![0; seen.len()];
         let written = writer.write(Some(&images), &ids, input)?;

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use tweedie::config::SampleConfig;
+use tweedie::Classifier;
 use tweedie::data::Task;
-use tweedie::sample::{Classifier, softmax};
 
 use crate::failure::{Failure, Result};
 use crate::report::{self, note};
@@ -50,14 +49,12 @@ pub fn run(args: &Args) -> Result<()> {
         return Err(Failure::input(format!("{run}: this model writes text, it does not classify"))
             .hint(format!("tweedie caption {run} IMAGE")));
     }
-    let mut base = loaded.config.sample.clone();
-    base.steps = args.steps.unwrap_or(base.steps).max(1);
-    base.guidance = args.guidance.unwrap_or(base.guidance);
-    base.votes = args.votes.unwrap_or(base.votes).max(1);
-    base.seed = args.seed.unwrap_or(base.seed);
-    let sample = SampleConfig { ..base };
-    let t = &loaded.trained;
-    let classifier = Classifier::new(&t.model, &t.schedule, t.lambda, &sample)?;
+    let mut sample = loaded.config.sample.clone();
+    sample.steps = args.steps.unwrap_or(sample.steps).max(1);
+    sample.guidance = args.guidance.unwrap_or(sample.guidance);
+    sample.votes = args.votes.unwrap_or(sample.votes).max(1);
+    sample.seed = args.seed.unwrap_or(sample.seed);
+    let classifier = Classifier::new(&loaded.trained, &sample)?;
     let (mut answers, mut unreadable) = (Vec::new(), 0);
     for (i, path) in args.images.iter().enumerate() {
         let image = match image_input::read(path) {
@@ -68,12 +65,9 @@ pub fn run(args: &Args) -> Result<()> {
                 continue;
             }
         };
-        let images = image_input::tensor(&loaded.config, &t.model.device(), vec![image])?;
-        let logits = classifier.logits(&images, &[i as u32])?;
-        let mut ranked: Vec<(String, f64)> = t.class_names.iter().cloned().zip(softmax(&logits)).collect();
-        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
-        ranked.truncate(args.top.max(1));
-        answers.push(Answer { image: path.display().to_string(), classes: ranked });
+        let ranked = classifier.classify_batch(&loaded.trained.images(&[image])?, &[i as u32])?;
+        let classes = ranked.first().map(|r| r.top(args.top.max(1)).0).unwrap_or_default();
+        answers.push(Answer { image: path.display().to_string(), classes });
     }
     if args.model.json {
         report::print_json(&answers)?;

@@ -6,13 +6,11 @@ mod terminal;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tweedie::augment::{Address, Transform};
 use tweedie::config::SampleConfig;
-use tweedie::data::{Image, Task};
+use tweedie::data::Task;
+use tweedie::generate::{Step, TextRequest};
 use tweedie::run::Loaded;
-use tweedie::sample::{Generated, Generator, Request, classify, softmax};
-use tweedie::texts::free_ending;
-use tweedie_engine::Tensor;
+use tweedie::{Classifier, Generator, Tensor};
 use tweedie_figures::Picture;
 
 use crate::commands::measure::eval;
@@ -66,28 +64,6 @@ pub struct Trace {
     picture: Option<Picture>,
 }
 
-/// One step: what the network says when it is told time `t`.
-#[derive(Serialize)]
-pub struct Step {
-    pub t: usize,
-    /// Share ᾱ of the signal in the noisy vectors that it sees.
-    pub alpha_bar: f64,
-    pub tokens: Vec<Token>,
-}
-
-/// One place of the sequence.
-#[derive(Serialize)]
-pub struct Token {
-    /// The chosen token; of the masked twin, `None` while it is masked.
-    pub text: Option<String>,
-    /// Its probability.
-    pub p: f64,
-    /// Nats.
-    pub entropy: f64,
-    /// The most likely ones.
-    pub top: Vec<(String, f64)>,
-}
-
 pub fn run(args: &Args) -> Result<()> {
     let loaded = args.model.load()?;
     let mut sample = loaded.config.sample.clone();
@@ -117,8 +93,8 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let (images, picture) = match image {
         Some(image) => {
-            let shown = picture(&loaded, image.clone())?;
-            (Some(image_input::tensor(&loaded.config, &loaded.trained.model.device(), vec![image])?), Some(shown))
+            let shown = image_input::picture(loaded.trained.preview(image.clone())?);
+            (Some(loaded.trained.images(&[image])?), Some(shown))
         }
         None => (None, None),
     };
@@ -193,34 +169,9 @@ pub fn file(name: &str) -> std::result::Result<(PathBuf, Form), String> {
     }
 }
 
-/// The image as the model sees it.
-pub fn picture(loaded: &Loaded, image: Image) -> Result<Picture> {
-    let e = &loaded.config.model.encoder;
-    let transform = Transform::eval(&loaded.config.augment, e.image, e.channels)?;
-    let at = Address { seed: 0, epoch: 0, example: 0 };
-    let shown = transform.preview(image, at);
-    Ok(Picture { width: shown.width, height: shown.height, channels: shown.channels, pixels: shown.data })
-}
-
 /// A class is a sequence of one token.
-fn class_steps(loaded: &Loaded, sample: &SampleConfig, images: &Tensor, top: usize) -> Result<(Vec<Step>, String)> {
-    let t = &loaded.trained;
-    let mut all = Vec::new();
-    let last = classify(&t.model, images, &[0], &t.schedule, t.lambda, sample, |p| all.push((p.t, p.logits())))?;
-    if all.is_empty() {
-        all.push((0, Ok(last))); // the masked twin of a classifier: one pass
-    }
-    let mut steps = Vec::new();
-    for (time, logits) in all {
-        let p = softmax(&logits?);
-        let entropy = -p.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum::<f64>();
-        let mut ranked: Vec<(String, f64)> = t.class_names.iter().cloned().zip(p).collect();
-        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
-        ranked.truncate(top);
-        let (text, p) = ranked.first().cloned().unwrap_or_default();
-        let tokens = vec![Token { text: Some(text), p, entropy, top: ranked }];
-        steps.push(Step { t: time, alpha_bar: t.schedule.alpha_bar(time), tokens });
-    }
+fn class_steps(loaded: &Loaded, sample: &SampleConfig, image: &Tensor, top: usize) -> Result<(Vec<Step>, String)> {
+    let steps = Classifier::new(&loaded.trained, sample)?.trace(image, top)?;
     let result = steps.last().and_then(|s| s.tokens[0].text.clone()).unwrap_or_default();
     Ok((steps, result))
 }
@@ -231,36 +182,8 @@ fn text_steps(
     images: Option<&Tensor>,
     top: usize,
 ) -> Result<(Vec<Step>, String)> {
-    let t = &loaded.trained;
-    let tokenizer = t.tokenizer()?;
-    let generator = Generator::new(&t.model, &t.schedule, t.lambda, sample)?;
-    let top = top.min(t.model.sizes().vocab);
-    let ending = images.map(|_| free_ending(tokenizer));
-    let made = generator.generate(&Request { ending, trace: Some(top), ..Request::new(images, &[0]) })?;
-    let result = match images {
-        Some(_) => tokenizer.decode(&made.tokens),
-        None => tokenizer.decode_packed(&made.tokens),
-    };
-    Ok((steps_of(loaded, &made, 0, top)?, result))
-}
-
-/// The steps of one of the texts that were generated with a trace of `top` candidates.
-pub fn steps_of(loaded: &Loaded, made: &Generated, row: usize, top: usize) -> Result<Vec<Step>> {
-    let t = &loaded.trained;
-    let tokenizer = t.tokenizer()?;
-    let (n, vocab) = (t.model.sizes().tokens, t.model.sizes().vocab as u32);
-    let step = |s: &tweedie::sample::Traced| {
-        let token = |i: usize| Token {
-            text: (s.tokens[i] < vocab).then(|| tokenizer.token(s.tokens[i])),
-            p: (s.log_probs[i] as f64).exp(),
-            entropy: s.entropy[i] as f64,
-            top: s.top[i * top..(i + 1) * top]
-                .iter()
-                .map(|(id, lp)| (tokenizer.token(*id), (*lp as f64).exp()))
-                .collect(),
-        };
-        let tokens = (row * n..(row + 1) * n).map(token).collect();
-        Step { t: s.t, alpha_bar: t.schedule.alpha_bar(s.t), tokens }
-    };
-    Ok(made.steps.iter().map(step).collect())
+    let generator = Generator::new(&loaded.trained, &SampleConfig { candidates: 1, ..sample.clone() })?;
+    let made = generator.generate(&TextRequest { images, trace: Some(top), ..TextRequest::new(&[0]) })?;
+    let text = made.into_iter().flatten().next().ok_or_else(|| Failure::ours("there is no text to trace"))?;
+    Ok((text.steps, text.text))
 }

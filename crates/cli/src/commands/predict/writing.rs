@@ -4,13 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tweedie::config::SampleConfig;
-use tweedie::data::Layout;
-use tweedie::rank::{Merit, merits};
+use tweedie::generate::{Text, TextRequest, batch_size, infill, prompt};
 use tweedie::run::Loaded;
-use tweedie::sample::{Ending, Generator, Request};
-use tweedie::texts::{batch_size, end, free_ending};
-use tweedie::tokenize::Tokenizer;
-use tweedie_engine::Tensor;
+use tweedie::{Generator, Tensor};
 use tweedie_figures::Picture;
 
 use super::trace::{self, Trace};
@@ -82,51 +78,6 @@ pub struct Written {
     pub consensus: Option<f64>,
 }
 
-/// The classes of `text`, or an error that names the word that has none.
-fn known(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
-    let unknown = |text: &str| tokenizer.encode(text).iter().any(|id| Some(*id) == tokenizer.unk());
-    if unknown(text) {
-        let word = text.split_whitespace().find(|w| unknown(w)).unwrap_or(text);
-        return Err(Failure::input(format!("the model's vocabulary lacks '{word}'"))
-            .hint(format!("tweedie tokenizer show RUN/tokenizer.json {word:?}")));
-    }
-    Ok(tokenizer.encode(text))
-}
-
-/// Tokens that a template gives, and gaps; underscores stand for one token each. Where blanks begin tokens, one right before a
-/// gap is the beginning of what fills it.
-fn template(tokenizer: &Tokenizer, n: usize, text: &str) -> Result<Vec<Option<u32>>> {
-    let blanks_begin = tokenizer.blanks_begin_tokens();
-    let mut all = Vec::new();
-    let mut rest = text;
-    while !rest.is_empty() {
-        let gap = rest.len() - rest.trim_start_matches('_').len();
-        if gap > 0 {
-            all.extend(vec![None; gap]);
-            rest = &rest[gap..];
-            continue;
-        }
-        let end = rest.find('_').unwrap_or(rest.len());
-        let part = &rest[..end];
-        let before_gap = end < rest.len() && blanks_begin;
-        let part = part.strip_suffix(' ').filter(|_| before_gap).unwrap_or(part);
-        if !part.is_empty() {
-            all.extend(known(tokenizer, part)?.into_iter().map(Some));
-        }
-        rest = &rest[end..];
-    }
-    filled(all, n, text)
-}
-
-/// As long as the model's texts, or an error that says that there is no room.
-fn filled(mut all: Vec<Option<u32>>, n: usize, text: &str) -> Result<Vec<Option<u32>>> {
-    if all.len() > n {
-        return Err(Failure::input(format!("'{text}' has {} tokens, the model writes {n}", all.len())));
-    }
-    all.resize(n, None);
-    Ok(all)
-}
-
 impl WritingArgs {
     /// The run's sampling settings, changed by the flags.
     pub fn sample(&self, loaded: &Loaded, conditional: bool) -> Result<SampleConfig> {
@@ -167,14 +118,13 @@ impl WritingArgs {
 
     /// Given tokens by `--infill`, or else by `start`.
     fn given(&self, loaded: &Loaded, start: Option<&str>) -> Result<Option<Vec<Option<u32>>>> {
-        let text = match (&self.infill, start) {
+        let (tokenizer, n) = (loaded.trained.tokenizer()?, loaded.trained.model.sizes().tokens);
+        Ok(match (&self.infill, start) {
             (Some(_), Some(_)) => return Err(Failure::input("give --prompt or --infill, not both")),
-            (Some(text), None) => text,
-            (None, Some(text)) => return Ok(Some(prompt(loaded, text)?)),
-            (None, None) => return Ok(None),
-        };
-        let t = &loaded.trained;
-        Ok(Some(template(t.tokenizer()?, t.model.sizes().tokens, text)?))
+            (Some(text), None) => Some(infill(tokenizer, n, text)?),
+            (None, Some(text)) => Some(prompt(tokenizer, n, text)?),
+            (None, None) => None,
+        })
     }
 }
 
@@ -200,13 +150,12 @@ impl<'a> Writer<'a> {
         sample: &'a SampleConfig,
         start: Option<&str>,
     ) -> Result<Writer<'a>> {
-        let t = &loaded.trained;
         Ok(Writer {
             args,
             run: &model.run,
             loaded,
             sample,
-            generator: Generator::new(&t.model, &t.schedule, t.lambda, sample)?,
+            generator: Generator::new(&loaded.trained, sample)?.with_draws(args.draws),
             given: args.given(loaded, start)?,
             untraced: args.trace.is_some(),
         })
@@ -230,103 +179,22 @@ impl<'a> Writer<'a> {
         examples: &[u32],
         input: Option<(&Path, Picture)>,
     ) -> Result<Vec<Vec<Written>>> {
-        let (args, k) = (self.args, self.sample.candidates);
-        let t = &self.loaded.trained;
-        let (tokenizer, n) = (t.tokenizer()?, t.model.sizes().tokens);
-        let lines = self.loaded.config.data.sequence_config().layout == Layout::Lines || args.length.is_some();
+        let (args, n) = (self.args, self.loaded.trained.model.sizes().tokens);
         let (length, min_length) = (args.length, args.min_length);
         if min_length > n {
             return Err(Failure::input(format!("--min-length {min_length}: the model writes {n} tokens at most")));
         }
-        let ending = lines.then(|| Ending { length, min_length, ..free_ending(tokenizer) });
-        let given = self.given.as_ref().map(|row| row.repeat(examples.len()));
-        let trace = self.untraced.then_some(TOP.min(t.model.sizes().vocab));
-        let request =
-            Request { given: given.as_deref(), ending, candidates: k, trace, ..Request::new(images, examples) };
-        let generated = self.generator.generate(&request)?;
-        let mut made = generated.tokens.clone();
-        if lines {
-            end(&mut made, n, tokenizer);
-        }
-        let text = |row: &[u32]| if lines { tokenizer.decode(row) } else { tokenizer.decode_packed(row) };
-        let mut all: Vec<Written> =
-            made.chunks_exact(n).map(|row| Written { text: text(row), nats: None, consensus: None }).collect();
-        let mut order: Vec<usize> = (0..all.len()).collect();
-        if k > 1 {
-            let merit = merits(t, images, examples, &made, k, self.sample.rank, args.draws)?;
-            for (i, w) in all.iter_mut().enumerate() {
-                match &merit {
-                    Merit::Nats(nats) => w.nats = Some(nats[i]),
-                    Merit::Consensus(likeness) => w.consensus = Some(likeness[i]),
-                }
-            }
-            order.chunks_mut(k).for_each(|o| o.sort_by(|a, b| merit.of(*b).total_cmp(&merit.of(*a))));
-        }
-        if let (Some(top), Some((path, form)), Some(&best)) = (trace, &args.trace, order.first()) {
-            let steps = trace::steps_of(self.loaded, &generated, best, top)?;
-            let told = (all[best].text.clone(), steps);
+        let trace = self.untraced.then_some(TOP);
+        let given = self.given.as_deref();
+        let request = TextRequest { images, given, length, min_length, trace, ..TextRequest::new(examples) };
+        let mut made = self.generator.generate(&request)?;
+        let first = made.first_mut().and_then(|texts| texts.first_mut());
+        if let (true, Some((path, form)), Some(best)) = (self.untraced, &args.trace, first) {
+            let told = (best.text.clone(), std::mem::take(&mut best.steps));
             Trace::new(self.run, self.loaded, self.sample, input, told).write(path, *form)?;
             self.untraced = false;
         }
-        Ok(order.chunks(k).map(|o| o.iter().map(|&i| all[i].clone()).collect()).collect())
-    }
-}
-
-/// Tokens at the start. Underscores of a prompt are text.
-fn prompt(loaded: &Loaded, text: &str) -> Result<Vec<Option<u32>>> {
-    let t = &loaded.trained;
-    let ids = known(t.tokenizer()?, text)?;
-    filled(ids.into_iter().map(Some).collect(), t.model.sizes().tokens, text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tweedie::tokenize::Kind;
-
-    #[test]
-    fn underscores_are_gaps_of_one_token_each() {
-        let t = Tokenizer::train(Kind::Word, 50, ["a red dog on grass", "a red dog on grass"]).unwrap();
-        let id = |w: &str| Some(t.encode(w)[0]);
-        let row = template(&t, 7, "a __ dog on _").unwrap();
-        assert_eq!(row, [id("a"), None, None, id("dog"), id("on"), None, None]);
-        assert!(template(&t, 3, "a ____").unwrap_err().to_string().contains("5 tokens"));
-        assert!(template(&t, 5, "a zebra").unwrap_err().to_string().contains("lacks"));
-    }
-
-    /// The given parts of a template as text, and `_` for each gap.
-    fn shown(t: &Tokenizer, text: &str) -> String {
-        let row = template(t, 64, text).unwrap();
-        let end = row.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
-        row[..end].chunk_by(|a, b| a.is_some() && b.is_some()).fold(String::new(), |all, part| {
-            let ids: Vec<u32> = part.iter().flatten().copied().collect();
-            all + &if ids.is_empty() { "_".to_string() } else { t.decode(&ids) }
-        })
-    }
-
-    #[test]
-    fn blanks_stay_with_the_tokens_they_belong_to() {
-        let texts = ["A red dog on the grass", "A red dog on the grass", "A dog"];
-        let bpe = Tokenizer::train(Kind::Bpe, 290, texts).unwrap();
-        for (given, want) in [
-            ("A __ dog", "A__ dog"), // the blank before a gap begins what fills it
-            ("A __dog", "A__dog"),
-            ("A__ dog", "A__ dog"),
-            ("A  __ dog", "A __ dog"),
-            (" A _ _ dog on the ", " A__ dog on the "),
-        ] {
-            assert_eq!(shown(&bpe, given), want, "{given:?}");
-        }
-        let row = template(&bpe, 9, "A __ dog").unwrap();
-        let want = [bpe.encode("A"), bpe.encode(" dog")].map(|ids| ids.into_iter().map(Some).collect::<Vec<_>>());
-        assert_eq!(row[..1 + 2 + want[1].len()], [&want[0][..], &[None, None], &want[1]].concat());
-        let chars = Tokenizer::train(Kind::Chars, 99, texts).unwrap();
-        for given in ["A __ dog", "A __dog", " A _ _ dog on the "] {
-            assert_eq!(shown(&chars, given), given);
-        }
-        for kind in [Kind::Word, Kind::WordPiece, Kind::Space] {
-            let t = Tokenizer::train(kind, 60, texts).unwrap();
-            assert_eq!(template(&t, 9, "A __ dog ").unwrap(), template(&t, 9, "A__dog").unwrap(), "{kind}");
-        }
+        let written = |t: Text| Written { text: t.text, nats: t.nats, consensus: t.consensus };
+        Ok(made.into_iter().map(|texts| texts.into_iter().map(written).collect()).collect())
     }
 }

@@ -4,16 +4,16 @@ use std::path::Path;
 
 use tweedie::config::{Method, SampleConfig};
 use tweedie::data::Sequences;
+use tweedie::evaluate::{Captions, captions};
 use tweedie::files::write_atomic;
-use tweedie::texts::{Captions, captions};
+use tweedie::train::open_sequences;
 use tweedie_engine::Device;
-use tweedie_figures::{Axis, Drawing, Figure, LinesSpec, Picture, Series, Tile, TilesSpec};
+use tweedie_figures::{Axis, Drawing, Figure, LinesSpec, Series, Tile, TilesSpec};
 
 use super::{Finished, fit, loss_figure};
 use crate::failure::{Failure, Result};
-use crate::recipe;
 use crate::report::{self, Align, Table, note};
-use crate::shared::sequence_args::open_sequences;
+use crate::shared::{image_input, recipe};
 
 const STEPS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 /// Test images for the figure over steps; the table looks at all.
@@ -54,7 +54,7 @@ pub fn run(sets: &[String], out: &Path, device: &Device) -> Result<String> {
     let set = open_sequences(&config.data, config.seed)?;
     let test = set.test.ok_or_else(|| Failure::input("the data have no test split"))?;
     let layout = config.data.sequence_config();
-    let test = Sequences::new(test, tdd.trainer.trained.tokenizer()?.clone(), &layout)?;
+    let test = Sequences::new(test, tdd.session.trainer().trained.tokenizer()?.clone(), &layout)?;
     note("\ncaptions for the test images");
     let (of_tdd, of_mdd) = (measure(tdd, &test)?, measure(mdd, &test)?);
     let figures = out.join("figures");
@@ -86,9 +86,11 @@ pub fn run(sets: &[String], out: &Path, device: &Device) -> Result<String> {
 }
 
 fn measure(f: &mut Finished, test: &Sequences) -> Result<Measured> {
-    let chosen = f.trainer.config.sample.steps;
+    let chosen = f.session.trainer().config.sample.steps;
     let mut draw = |steps: usize, limit: usize| {
-        f.trainer.averaged(|t, c| captions(t, test, c, &SampleConfig { steps, ..c.sample.clone() }, limit))
+        f.session
+            .trainer_mut()
+            .averaged(|t, c| captions(t, test, c, &SampleConfig { steps, ..c.sample.clone() }, limit))
     };
     let mut sweep = (Vec::new(), Vec::new());
     for steps in STEPS {
@@ -110,7 +112,7 @@ fn table(tdd: &Finished, mdd: &Finished, of_tdd: &Measured, of_mdd: &Measured) -
         ("trained in s", Right),
     ]);
     for (f, m) in [(tdd, of_tdd), (mdd, of_mdd)] {
-        for (steps, made) in [(f.trainer.config.sample.steps, &m.full), (1, &m.one)] {
+        for (steps, made) in [(f.session.trainer().config.sample.steps, &m.full), (1, &m.one)] {
             table.row(vec![
                 f.name.into(),
                 steps.to_string(),
@@ -172,9 +174,7 @@ fn tiles(made: &Captions, test: &Sequences) -> Result<Drawing> {
     for i in pick(made.texts.len(), SHOWN, |i| !made.matches[i]) {
         let image = test.image(made.indices[i] as usize)?;
         let caption = made.texts[i].clone();
-        let picture =
-            Picture { width: image.width, height: image.height, channels: image.channels, pixels: image.data };
-        tiles.push(Tile { picture, caption, right: Some(made.matches[i]) });
+        tiles.push(Tile { picture: image_input::picture(image), caption, right: Some(made.matches[i]) });
     }
     Ok(Figure::tiles(&TilesSpec {
         title: format!("TDD's captions: the first {} test images, then the first that are wrong", SHOWN.0),

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tweedie::files;
+use tweedie::train::{Trainer, TrainingSet};
 use tweedie_engine::Device;
 
 use super::plan::{Plan, Planned};
 use super::runs::work;
-use crate::commands::train::{new_trainer, open_material};
 use crate::failure::{Failure, Result};
 use crate::report::{self, note};
 
@@ -75,7 +75,7 @@ fn keys(plan: &Plan) -> Vec<&str> {
 
 /// Seconds of a training step.
 fn time_of_step(r: &Planned, device: &Device) -> Result<f64> {
-    let mut trainer = new_trainer(&r.config, open_material(&r.config, None)?, device, false)?;
+    let mut trainer = Trainer::new(&r.config, TrainingSet::open(&r.config, None)?, device)?;
     let mut loader = trainer.loader()?;
     let (begin, mut since, mut timed) = (Instant::now(), Instant::now(), 0);
     for i in 0..WARM + TIMED {

@@ -2,21 +2,19 @@
 
 use std::rc::Rc;
 
-use tweedie::augment::{Address, Transform};
 use tweedie::config::SampleConfig;
 use tweedie::data::Sequences;
-use tweedie::interrupt;
-use tweedie::sample::{Generator, Request};
-use tweedie::texts::{self, Captions, free_ending};
-use tweedie_engine::Tensor;
+use tweedie::evaluate::{self, Captions};
+use tweedie::generate::{Step, TextRequest};
+use tweedie::{Generator, interrupt};
 use tweedie_figures::Picture;
 
 use super::lab::{Lab, deviation};
 use super::plan::Variant;
 use super::runs::stop_if_asked;
-use crate::commands::predict::trace::{Step, steps_of};
 use crate::failure::{Failure, Result};
 use crate::report::note;
+use crate::shared::image_input;
 
 /// Candidates of every token in a trace: as many as a trace can tell.
 pub const CANDIDATES: usize = 8;
@@ -61,7 +59,7 @@ impl Lab<'_> {
             let source = self.caption_test(variant, seed)?;
             let m = self.model(variant, seed)?;
             let sample = SampleConfig { steps, ..m.config.sample.clone() };
-            let made = texts::captions_until(&m.trained, &source, &m.config, &sample, 0, &interrupt::requested)
+            let made = evaluate::captions_until(&m.trained, &source, &m.config, &sample, 0, &interrupt::requested)
                 .or_else(|e| stop_if_asked("while captions were written").and(Err(e.into())))?;
             made.skipped.errors.values().take(5).for_each(|e| note(&format!("left out: {e}")));
             self.written.insert(key, Rc::new(made));
@@ -81,10 +79,7 @@ impl Lab<'_> {
 
     /// A test image as the model sees it.
     pub fn picture(&mut self, variant: Variant, source: &Sequences, index: u32) -> Result<Picture> {
-        let c = &self.model(variant, 0)?.config;
-        let transform = Transform::eval(&c.augment, c.model.encoder.image, c.model.encoder.channels)?;
-        let i = transform.preview(source.image(index as usize)?, Address { seed: 0, epoch: 0, example: index });
-        Ok(Picture { width: i.width, height: i.height, channels: i.channels, pixels: i.data })
+        Ok(image_input::picture(self.model(variant, 0)?.trained.preview(source.image(index as usize)?)?))
     }
 
     /// How captions of the first test images come about, of as many as fit into memory; those that cannot be read are left
@@ -100,30 +95,19 @@ impl Lab<'_> {
         for part in chosen.chunks(BATCH) {
             stop_if_asked("while measuring")?;
             let m = self.model(variant, seed)?;
-            let e = &m.config.model.encoder;
-            let transform = Transform::eval(&m.config.augment, e.image, e.channels)?;
-            let mut values = vec![0.0; part.len() * transform.values()];
-            for (i, v) in part.iter().zip(values.chunks_exact_mut(transform.values())) {
-                transform.apply(source.image(*i as usize)?, Address { seed: 0, epoch: 0, example: *i }, v);
-            }
-            let t = &m.trained;
-            let images = Tensor::from_f32(&t.model.device(), &[part.len(), e.channels, e.image, e.image], values)?;
-            let top = CANDIDATES.min(t.model.sizes().vocab);
-            let generator = Generator::new(&t.model, &t.schedule, t.lambda, &m.config.sample)?;
-            let ending = Some(free_ending(t.tokenizer()?));
-            let made =
-                generator.generate(&Request { ending, trace: Some(top), ..Request::new(Some(&images), part) })?;
-            let tokenizer = t.tokenizer()?;
+            let images = part.iter().map(|i| Ok(source.image(*i as usize)?)).collect::<Result<Vec<_>>>()?;
+            let images = m.trained.images(&images)?;
+            let sample = SampleConfig { candidates: 1, ..m.config.sample.clone() };
+            let generator = Generator::new(&m.trained, &sample)?;
+            let trace = Some(CANDIDATES);
+            let made = generator.generate(&TextRequest { images: Some(&images), trace, ..TextRequest::new(part) })?;
+            let tokenizer = m.trained.tokenizer()?.clone();
             let is_end = |id: &u32| [tokenizer.eos(), tokenizer.pad()].contains(id);
-            let mut told = Vec::new();
-            for (row, tokens) in made.tokens.chunks_exact(t.model.sizes().tokens).enumerate() {
-                let length = tokens.iter().position(is_end).map_or(tokens.len(), |end| end + 1);
-                told.push((tokenizer.decode(tokens), steps_of(m, &made, row, top)?, length));
-            }
-            for (&index, (text, steps, length)) in part.iter().zip(told) {
+            for (&index, made) in part.iter().zip(made.into_iter().flatten()) {
+                let length = made.tokens.iter().position(is_end).map_or(made.tokens.len(), |end| end + 1);
                 let picture = self.picture(variant, &source, index)?;
                 let references = source.references(index as usize)?;
-                all.push(Story { index, picture, references, text, steps, length });
+                all.push(Story { index, picture, references, text: made.text, steps: made.steps, length });
             }
         }
         if all.is_empty() {

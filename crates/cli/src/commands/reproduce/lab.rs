@@ -8,10 +8,9 @@ use serde::Serialize;
 use serde_json::Value;
 use tweedie::config::{Precision, SampleConfig};
 use tweedie::data::Source;
+use tweedie::evaluate::{self, Captions};
 use tweedie::run::{self, Loaded, Weights};
 use tweedie::run_dir::RunDir;
-use tweedie::texts::Captions;
-use tweedie::train::evaluate;
 use tweedie_engine::Device;
 
 use super::plan::{Plan, Variant};
@@ -138,7 +137,7 @@ impl<'a> Lab<'a> {
                     let source = self.test(seed)?.clone();
                     let m = self.model_at(place)?;
                     let c = match reading {
-                        Reading::Logits => evaluate(&m.trained, &source, &m.config, &sample, 0, |_| {})?,
+                        Reading::Logits => evaluate::classes(&m.trained, &source, &m.config, &sample, 0, |_| {})?,
                         Reading::Noise => evaluate_implied(&m.trained, &source, &m.config, &sample)?,
                     };
                     let r = c.report();

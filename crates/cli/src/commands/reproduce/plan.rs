@@ -3,15 +3,14 @@
 use tweedie::config::{Config, LossKind, Method};
 use tweedie::data::{CacheMode, Dataset, SequenceSet};
 use tweedie::settings;
+use tweedie::train::{open_classes, open_sequences};
 
 use super::Args;
 use super::experiments;
 use super::given::Given;
 use super::scale::{Part, Scale, What, name_of};
-use crate::commands::train::open_data;
 use crate::failure::{Failure, Result};
-use crate::recipe;
-use crate::shared::sequence_args::open_sequences;
+use crate::shared::recipe;
 
 /// A way to train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -158,10 +157,10 @@ impl Plan {
         let mut plan = Plan { scale: args.scale, what, runs: Vec::new(), seeds, classes: None, captions: None };
         let has = |part: Part| variants.iter().any(|v| v.part() == part);
         if has(Part::Classes) {
-            plan.classes = Some(task(args, share, Part::Classes, open_data)?);
+            plan.classes = Some(task(args, share, Part::Classes, |c| Ok(open_classes(c)?))?);
         }
         if has(Part::Captions) {
-            plan.captions = Some(task(args, share, Part::Captions, |c| open_sequences(&c.data, c.seed))?);
+            plan.captions = Some(task(args, share, Part::Captions, |c| Ok(open_sequences(&c.data, c.seed)?))?);
         }
         for seed in 0..seeds {
             for &variant in &variants {
@@ -242,7 +241,7 @@ fn base(args: &Args, share: f64, part: Part, recipe: &str) -> Result<(Config, us
     let sets: Vec<String> = args.sets.iter().chain(own).cloned().collect();
     let resolve = |path: Option<&String>| {
         let flags: Vec<_> = path.map(|d| ("--data".to_string(), format!("data.path={d:?}"))).into_iter().collect();
-        recipe::resolve(recipe, &sets, &flags).map(|r| r.0).map_err(|f| one_task(args, recipe, f))
+        recipe::resolve(recipe, &sets, &flags).map(|r| r.0).map_err(|f| one_task(args, recipe, f.into()))
     };
     let mut c = match part {
         Part::Classes => resolve(args.data.as_ref())?,
@@ -317,7 +316,7 @@ mod tests {
     #[test]
     fn a_key_follows_settings_and_not_places() {
         let config = Config::default();
-        let data = open_data(&config).unwrap();
+        let data = open_classes(&config).unwrap();
         let key = |f: &dyn Fn(&mut Config)| {
             let mut c = config.clone();
             f(&mut c);

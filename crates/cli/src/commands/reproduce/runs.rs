@@ -6,13 +6,13 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tweedie::config::{Config, Method};
 use tweedie::data::Task;
-use tweedie::run_dir::{Environment, RunDir};
-use tweedie::train::Event;
-use tweedie::{checkpoint, files, interrupt, run, settings};
+use tweedie::run_dir::RunDir;
+use tweedie::train::{Event, TrainingSet};
+use tweedie::{Session, checkpoint, files, interrupt};
 use tweedie_engine::Device;
 
 use super::plan::{Plan, Planned};
-use crate::commands::train::{left_out, new_trainer, open_material, train_with};
+use crate::commands::train::{attended, left_out};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Progress, note};
 
@@ -84,24 +84,10 @@ fn seconds(path: &Path) -> f64 {
 
 /// Train to the end or to Ctrl-C; gives the number of steps that it did.
 fn train_one(r: &Planned, path: &Path, device: &Device, title: &str, pace: &Pace, after: f64) -> Result<usize> {
-    let resumed = RunDir::open(path).is_ok();
-    let dir = if resumed { RunDir::resume(path)? } else { RunDir::create(path)? };
-    let latest = checkpoint::latest(&dir.checkpoints())?;
-    latest.notes.iter().for_each(|n| note(n));
-    let material = open_material(&r.config, Some(&dir))?;
-    let mut trainer = new_trainer(&r.config, material, device, latest.path.is_some())?;
-    if let Some(from) = &latest.path {
-        run::restore(&mut trainer, from)?;
-        if trainer.best_step() == trainer.step() {
-            checkpoint::link_best(&dir.checkpoints(), from)?;
-        }
-    }
-    if let Some(tokenizer) = &trainer.trained.tokenizer {
-        dir.write_tokenizer(&tokenizer.to_json())?;
-    }
-    dir.write_config(&settings::to_toml(&trainer.config)?)?;
-    dir.write_env(&Environment::now(device.to_string(), tweedie_engine::cpu::threads()))?;
-    let (first, epochs, before) = (trainer.step(), r.config.train.epochs, seconds(path));
+    let open = |tokenizer: &Path| TrainingSet::open(&r.config, Some(tokenizer));
+    let mut session = attended(Session::create_or_resume(path, &r.config, open, device)?);
+    session.notes().iter().for_each(|n| note(n));
+    let (first, epochs, before) = (session.trainer().step(), r.config.train.epochs, seconds(path));
     let started = Instant::now();
     let left = match pace.seconds(work(r) * (r.steps - first.min(r.steps)) as f64 / r.steps.max(1) as f64 + after) {
         Some(s) => format!(", about {} left", report::duration(s)),
@@ -111,16 +97,17 @@ fn train_one(r: &Planned, path: &Path, device: &Device, title: &str, pace: &Pace
     note(&format!("{title}{from}{left}"));
     let progress = Progress::new();
     let share = |steps: usize| work(r) * steps as f64 / r.steps.max(1) as f64;
-    train_with(&mut trainer, &dir, resumed, &|event| match event {
-        Event::Step { step, epoch, loss, eta, .. } => {
+    session.train(|event| match event {
+        Event::Step(s) => {
             // The pace of this run stands in where none is known.
-            let here = Pace { work: share(step - first), seconds: started.elapsed().as_secs_f64() };
-            let all = eta + pace.seconds(after).or(here.seconds(after)).unwrap_or(0.0);
+            let here = Pace { work: share(s.step - first), seconds: started.elapsed().as_secs_f64() };
+            let all = s.eta + pace.seconds(after).or(here.seconds(after)).unwrap_or(0.0);
             let left = report::duration(all);
-            progress.tick(&format!("{title}: epoch {epoch:.1} of {epochs}, loss {loss:.3}, about {left} left in all"));
+            let at = format!("epoch {:.1} of {epochs}, loss {:.3}", s.epoch, s.loss);
+            progress.tick(&format!("{title}: {at}, about {left} left in all"));
         }
-        Event::Skipped { examples, errors, .. } if !errors.is_empty() => {
-            let (head, named) = left_out(*examples, errors);
+        Event::Skipped(s) if !s.errors.is_empty() => {
+            let (head, named) = left_out(s.examples, &s.errors);
             note(&head);
             named.iter().for_each(|e| note(&format!("  {e}")));
         }
@@ -129,7 +116,7 @@ fn train_one(r: &Planned, path: &Path, device: &Device, title: &str, pace: &Pace
     drop(progress);
     let spent = json!({"seconds": before + started.elapsed().as_secs_f64()});
     files::write_atomic(&path.join(NOTE), &serde_json::to_vec_pretty(&spent)?)?;
-    Ok(trainer.step() - first)
+    Ok(session.trainer().step() - first)
 }
 
 /// How long a run takes, in units of its own.

@@ -7,7 +7,7 @@ use tweedie::data::{
     Batch, DataError, Dataset, Format, Image, MemorySource, SequenceFormat, SequenceSet, Task, TextSource,
 };
 use tweedie::tokenize::{Kind, Tokenizer};
-use tweedie::train::Material;
+use tweedie::train::TrainingSet;
 use tweedie_engine::rng;
 
 use crate::failure::Result;
@@ -48,14 +48,14 @@ fn word(i: usize) -> String {
 }
 
 /// Something to train `config`'s model on, with `vocab` classes.
-pub fn material(config: &Config, vocab: usize) -> Result<Material> {
+pub fn material(config: &Config, vocab: usize) -> Result<TrainingSet> {
     let (e, b) = (&config.model.encoder, config.train.batch);
     if config.data.task == Task::Class {
         // One label of each class, so that the data have them all.
         let pixels = vec![128; b * e.image * e.image * e.channels];
         let labels = (0..b).map(|i| (i % vocab) as u32).collect();
         let source = Arc::new(MemorySource::new("made up", e.image, e.image, e.channels, pixels, labels)?);
-        return Ok(Material::Classes(Dataset {
+        return Ok(TrainingSet::Classes(Dataset {
             name: "made up".into(),
             format: Format::Embedded,
             class_names: (0..vocab).map(|c| c.to_string()).collect(),
@@ -84,7 +84,7 @@ pub fn material(config: &Config, vocab: usize) -> Result<Material> {
         test: None,
         notes: Vec::new(),
     };
-    Ok(Material::Sequences { set, tokenizer: Arc::new(tokenizer) })
+    Ok(TrainingSet::Sequences { set, tokenizer: Arc::new(tokenizer) })
 }
 
 /// A batch of `b` examples of noise.

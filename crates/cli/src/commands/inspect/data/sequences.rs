@@ -7,11 +7,11 @@ use serde::Serialize;
 use tweedie::augment::Address;
 use tweedie::data::{Layout, SequenceConfig, SequenceSet, Sequences, Task, Texts};
 use tweedie::tokenize::Tokenizer;
+use tweedie::train::{build_tokenizer, open_sequences};
 
 use super::Args;
 use crate::failure::Result;
 use crate::report::{self, Align, Table};
-use crate::shared::sequence_args::{build_tokenizer, open_sequences};
 
 /// Examples that are looked at unless all are asked for.
 const SAMPLE: usize = 100_000;

@@ -1,9 +1,9 @@
 //! Whole samplers on a GPU: as captured graphs and kernel by kernel, to the bit, and against the CPU.
 
-use tweedie::config::{Method, ModelConfig, NoiseKind, SampleConfig, Sampler, Unmasking};
+use tweedie::config::{Method, ModelConfig, NoiseKind, SampleConfig, SamplerKind, Unmasking};
 use tweedie::model::{ConditionAttention, DenoiserKind, Model, Positions, Sizes};
-use tweedie::sample::{Classifier, Conditioned, Denoise, Ending, Generator, GraphUse, Projection, Request};
-use tweedie::schedule::{Schedule, ScheduleKind};
+use tweedie::sample::{ClassSampler, Conditioned, Denoise, Ending, GraphUse, Projection, Request, TokenSampler};
+use tweedie::{Process, Schedule, ScheduleKind, Trained};
 use tweedie_engine::{DType, Device, Noise, Tensor, cases};
 
 use super::findings::{Check, Findings, Result as Found};
@@ -63,8 +63,8 @@ fn subjects() -> Result<Vec<Subject>> {
     };
     let twin = |m: &ModelConfig| ModelConfig { method: Method::Mdd, ..m.clone() };
     let by = |sampler| SampleConfig { sampler, ..sample.clone() };
-    let drawn = SampleConfig { votes: 2, noise: NoiseKind::Exact, ..by(Sampler::Multinomial) };
-    let random = SampleConfig { unmask: Unmasking::Random, ..by(Sampler::Ancestral) };
+    let drawn = SampleConfig { votes: 2, noise: NoiseKind::Exact, ..by(SamplerKind::Multinomial) };
+    let random = SampleConfig { unmask: Unmasking::Random, ..by(SamplerKind::Ancestral) };
     let settled = |s| SampleConfig { unmask: Unmasking::Confident, guesses: 0.5, ..by(s) };
     let one = |label, model, sample| Subject { label, model, vocab: VOCAB, tokens: 1, sample };
     let many = |label, model, sample| Subject { label, model, vocab: VOCAB, tokens: 16, sample };
@@ -72,28 +72,30 @@ fn subjects() -> Result<Vec<Subject>> {
     Ok(vec![
         one("class argmax dense", digits.clone(), sample.clone()),
         one("class multinomial exact, 2 votes", digits.clone(), drawn),
-        one("class ddim", digits.clone(), by(Sampler::Ddim)),
-        one("class softmax dit", kind(DenoiserKind::Dit), by(Sampler::Softmax)),
-        one("class softmax mlp", kind(DenoiserKind::Mlp), by(Sampler::Softmax)),
+        one("class ddim", digits.clone(), by(SamplerKind::Ddim)),
+        one("class softmax dit", kind(DenoiserKind::Dit), by(SamplerKind::Softmax)),
+        one("class softmax mlp", kind(DenoiserKind::Mlp), by(SamplerKind::Softmax)),
         one("class twin", twin(&digits), sample.clone()),
         many("caption argmax full", attention(ConditionAttention::Full), sample.clone()),
-        many("caption multinomial prefix", attention(ConditionAttention::Prefix), by(Sampler::Multinomial)),
-        many("caption ddim prefix", attention(ConditionAttention::Prefix), by(Sampler::Ddim)),
-        many("caption settled", attention(ConditionAttention::Prefix), settled(Sampler::Argmax)),
-        many("caption settled multinomial", attention(ConditionAttention::Prefix), settled(Sampler::Multinomial)),
+        many("caption multinomial prefix", attention(ConditionAttention::Prefix), by(SamplerKind::Multinomial)),
+        many("caption ddim prefix", attention(ConditionAttention::Prefix), by(SamplerKind::Ddim)),
+        many("caption settled", attention(ConditionAttention::Prefix), settled(SamplerKind::Argmax)),
+        many("caption settled multinomial", attention(ConditionAttention::Prefix), settled(SamplerKind::Multinomial)),
         many("caption twin", twin(&attention(ConditionAttention::Full)), random.clone()),
         many("caption rotary full", turned(attention(ConditionAttention::Full)), sample.clone()),
-        many("caption rotary prefix", turned(attention(ConditionAttention::Prefix)), by(Sampler::Ddim)),
+        many("caption rotary prefix", turned(attention(ConditionAttention::Prefix)), by(SamplerKind::Ddim)),
         wide("caption argmax, many words", shapes.clone(), sample.clone()),
-        wide("caption ddim, many words", shapes.clone(), by(Sampler::Ddim)),
+        wide("caption ddim, many words", shapes.clone(), by(SamplerKind::Ddim)),
         wide("caption twin, many words", twin(&shapes), random),
     ])
 }
 
 impl Subject {
-    fn model(&self, device: &Device, dtype: DType) -> Result<Model> {
+    fn model(&self, device: &Device, dtype: DType) -> Result<Trained> {
         let model = Model::new(&self.model, Sizes { vocab: self.vocab, tokens: self.tokens }, device, dtype, 3)?;
-        Ok(model.knowing(self.model.method == Method::Tdd && self.sample.settles()))
+        let model = model.knowing(self.model.method == Method::Tdd && self.sample.settles());
+        let schedule = Schedule::new(ScheduleKind::Cosine, 1000, self.vocab)?;
+        Ok(Trained::bare(model, Process::new(schedule).with_lambda(LAMBDA)?))
     }
 
     fn images(&self, device: &Device, batch: usize, round: u32) -> Result<Tensor> {
@@ -102,18 +104,17 @@ impl Subject {
     }
 
     /// Call `f` with what samples `model`, with or without graphs, and return what it says of them.
-    fn with<R>(&self, model: &Model, graphs: bool, f: impl FnOnce(&Run) -> Result<R>) -> Result<(R, GraphUse)> {
-        let schedule = Schedule::new(ScheduleKind::Cosine, 1000, self.vocab)?;
+    fn with<R>(&self, model: &Trained, graphs: bool, f: impl FnOnce(&Run) -> Result<R>) -> Result<(R, GraphUse)> {
         let ids = |round: u32| (0..BATCH as u32).map(|i| 10 * round + i).collect::<Vec<_>>();
-        let device = model.device();
+        let device = model.model.device();
         if self.tokens == 1 {
-            let c = Classifier::new(model, &schedule, LAMBDA, &self.sample)?.with_graphs(graphs);
+            let c = ClassSampler::new(model, &self.sample)?.with_graphs(graphs);
             let run: Run = Box::new(|round| Ok(c.logits(&self.images(&device, BATCH, round)?, &ids(round))?));
             let out = f(&run)?;
             drop(run);
             return Ok((out, c.graph_use()));
         }
-        let g = Generator::new(model, &schedule, LAMBDA, &self.sample)?.with_graphs(graphs);
+        let g = TokenSampler::new(model, &self.sample)?.with_graphs(graphs);
         let run: Run = Box::new(|round| {
             let (images, ids) = (self.images(&device, BATCH, round)?, ids(round));
             // Tokens given and an end, both other in every round.
@@ -132,7 +133,7 @@ impl Subject {
 
     /// Samplers without a choice between tokens on the way.
     fn is_smooth(&self) -> bool {
-        matches!(self.sample.sampler, Sampler::Ddim | Sampler::Softmax)
+        matches!(self.sample.sampler, SamplerKind::Ddim | SamplerKind::Softmax)
             || (self.tokens == 1 && self.model.method == Method::Mdd)
     }
 
@@ -179,13 +180,13 @@ fn check_guided(device: &Device, (dtype, check): (DType, Check), findings: &mut 
         sample: SampleConfig::default(),
     };
     let model = s.model(device, dtype)?;
-    let network = Conditioned::new(&model, Some(&s.images(device, BATCH, 0)?), 1, true)?;
+    let network = Conditioned::new(&model.model, Some(&s.images(device, BATCH, 0)?), 1, true)?;
     let u = cases::random(7, &[BATCH, s.tokens, s.model.denoiser.width], 1.0).to_device(device)?;
     // Rows may be longer than the vocabulary.
     let values = |l: Tensor| -> Result<Vec<f32>> {
         Ok(l.to_vec()?.chunks(l.width()).flat_map(|row| &row[..LARGE]).copied().collect())
     };
-    let pairs = values(Denoise::logits(&network, &u, 300.into(), true)?)?;
+    let pairs = values(Denoise::logits_of_pairs(&network, &u, 300.into())?)?;
     let guide = |pair: &[f32]| -> Vec<f32> {
         let (c, u) = pair.split_at(s.tokens * LARGE);
         c.iter().zip(u).map(|(c, u)| u + WEIGHT * (c - u)).collect()

@@ -6,14 +6,14 @@ use std::path::Path;
 use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::json;
-use tweedie::config::{Rank, SampleConfig, Sampler, Unmasking};
+use tweedie::config::{Rank, SampleConfig, SamplerKind, Unmasking};
 use tweedie::data::Sequences;
+use tweedie::evaluate::{self, Captions};
 use tweedie::interrupt;
 use tweedie::metrics::captions::{CaptionScores, Intervals};
 use tweedie::metrics::clip::Clip;
 use tweedie::metrics::{Diversity, diversity};
 use tweedie::run::Loaded;
-use tweedie::texts::{self, Captions};
 
 use super::super::eval::Args;
 use super::{bound_text, guesses, name, sampler_name, stopped};
@@ -29,7 +29,7 @@ const SHUFFLE: u64 = 0;
 
 #[derive(Serialize)]
 struct Row {
-    sampler: Sampler,
+    sampler: SamplerKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     unmask: Option<Unmasking>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ pub fn run(args: &Args, loaded: &Loaded, source: &Sequences, settings: &[SampleC
     };
     let (mut rows, mut made, mut last) = (Vec::new(), Vec::new(), Captions::default());
     for s in settings {
-        last = texts::captions_until(&loaded.trained, source, &loaded.config, s, args.limit, &interrupt::requested)
+        last = evaluate::captions_until(&loaded.trained, source, &loaded.config, s, args.limit, &interrupt::requested)
             .map_err(|e| stopped(e, "captions were written"))?;
         let scores = last.scores()?;
         rows.push(Row {

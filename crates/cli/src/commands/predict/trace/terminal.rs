@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write, stdout};
 use std::time::Duration;
+use tweedie::generate::Token;
 
 use super::{Step, Trace};
 use crate::failure::Result;
@@ -22,7 +23,7 @@ fn styled(text: &str, p: f64, colour: bool) -> String {
 }
 
 fn line(s: &Step, one: bool, colour: bool) -> String {
-    let word = |t: &super::Token| t.text.clone().unwrap_or_else(|| "·".into());
+    let word = |t: &Token| t.text.clone().unwrap_or_else(|| "·".into());
     if one {
         // A class: its rivals fit on the line.
         let rivals = s.tokens[0].top.iter().map(|(name, p)| format!("{name} {:.0} %", 100.0 * p));

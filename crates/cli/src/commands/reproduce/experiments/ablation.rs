@@ -1,6 +1,6 @@
 //! The ablation table: loss, guidance, coefficients, sampler.
 
-use tweedie::config::{SampleConfig, Sampler};
+use tweedie::config::{SampleConfig, SamplerKind};
 use tweedie_figures::{Axis, BarSeries, BarsSpec, Drawing, Figure};
 
 use super::super::lab::{Lab, Reading, Summary};
@@ -51,8 +51,8 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
 fn measure(lab: &mut Lab) -> Result<Vec<Row>> {
     let guided = lab.sampling()?;
     let free = SampleConfig { guidance: 1.0, ..guided.clone() };
-    let soft = SampleConfig { sampler: Sampler::Softmax, ..guided.clone() };
-    let drawn = SampleConfig { sampler: Sampler::Multinomial, ..guided.clone() };
+    let soft = SampleConfig { sampler: SamplerKind::Softmax, ..guided.clone() };
+    let drawn = SampleConfig { sampler: SamplerKind::Multinomial, ..guided.clone() };
     let one = SampleConfig { steps: 1, ..free.clone() };
     use Reading::Logits;
     // Block, name, what was trained, how it is sampled and read, the paper's number.

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use tweedie::config::{SampleConfig, Unmasking};
 use tweedie::data::SequenceFormat;
+use tweedie::evaluate::Captions;
 use tweedie::metrics::captions::{CaptionScores, Intervals};
-use tweedie::texts::Captions;
 use tweedie_figures::{Axis, BarSeries, BarsSpec, Drawing, Figure, Panel, PanelLine, PanelsSpec, Tone};
 
 use super::super::caption_lab::{Score, mean};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use tweedie::evaluate;
 use tweedie::sample::{Prediction, softmax};
-use tweedie::train::evaluate;
 use tweedie_figures::{Axis, Figure, LinesSpec, Series};
 
 use super::super::lab::Lab;
@@ -126,7 +126,7 @@ fn certainty(lab: &mut Lab, variant: Variant, seed: usize) -> Result<Vec<(usize,
     let m = lab.model(variant, seed)?;
     let (mut seen, mut failed) = (BTreeMap::<usize, Certainty>::new(), None);
     let classes = m.config.model.classes;
-    evaluate(&m.trained, &source, &m.config, &m.config.sample, 0, |p: &Prediction| match p.logits() {
+    evaluate::classes(&m.trained, &source, &m.config, &m.config.sample, 0, |p: &Prediction| match p.logits() {
         Ok(l) => l.chunks_exact(classes).for_each(|l| seen.entry(p.t).or_default().add(&softmax(l))),
         Err(e) => failed = Some(e),
     })?;

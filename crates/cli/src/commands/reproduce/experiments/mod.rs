@@ -12,7 +12,7 @@ mod steps;
 mod tokens;
 mod trajectory;
 
-use tweedie::config::{SampleConfig, Sampler};
+use tweedie::config::{SampleConfig, SamplerKind};
 use tweedie_figures::Series;
 
 use super::caption_lab::mean;
@@ -73,11 +73,11 @@ pub fn make(what: What, lab: &mut Lab) -> Result<Section> {
 /// "20 steps, guidance 2, argmax".
 fn sampling_name(s: &SampleConfig) -> String {
     let sampler = match s.sampler {
-        Sampler::Argmax => "argmax",
-        Sampler::Multinomial => "multinomial",
-        Sampler::Softmax => "softmax",
-        Sampler::Ddim => "DDIM",
-        Sampler::Ancestral => "ancestral",
+        SamplerKind::Argmax => "argmax",
+        SamplerKind::Multinomial => "multinomial",
+        SamplerKind::Softmax => "softmax",
+        SamplerKind::Ddim => "DDIM",
+        SamplerKind::Ancestral => "ancestral",
     };
     let guidance = if s.guidance == 1.0 { "no guidance".into() } else { format!("guidance {}", s.guidance) };
     match s.steps {

@@ -8,9 +8,9 @@ use super::super::lab::Lab;
 use super::super::plan::Variant::{self, CaptionTdd};
 use super::super::section::{Data, Grid, Section, Shown};
 use super::sampling_name;
-use crate::commands::predict::trace::Token;
 use crate::failure::Result;
 use crate::report::Align;
+use tweedie::generate::Token;
 
 pub const NEEDS: &[Variant] = &[CaptionTdd];
 

@@ -8,8 +8,8 @@ use super::super::lab::Lab;
 use super::super::plan::Variant::{self, CaptionMdd, CaptionTdd};
 use super::super::section::{Data, Section, Shown};
 use super::{over_seeds, sampling_name};
-use crate::commands::predict::trace::Step;
 use crate::failure::Result;
+use tweedie::generate::Step;
 
 pub const NEEDS: &[Variant] = &[CaptionTdd, CaptionMdd];
 
@@ -227,7 +227,7 @@ fn panel(s: &Story) -> Panel {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::commands::predict::trace::Token;
+    use tweedie::generate::Token;
     use tweedie_figures::Picture;
 
     /// A story from words, a string per step; / ends it.
