@@ -6,7 +6,7 @@ mod wrong;
 pub use wrong::{Fault, Wrong};
 
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Result, ensure};
 use crate::rng::Noise;
 use crate::tape::{Tape, Var};
 use crate::tensor::{DType, Tensor};
@@ -111,6 +111,7 @@ impl Case {
 
     /// Forward only, on the given inputs.
     pub fn forward(&self, tape: &Tape, vars: &[Var]) -> Result<Var> {
+        ensure!(vars.len() == self.inputs.len(), self.op, "{} inputs, not {}", self.inputs.len(), vars.len());
         (self.run)(tape, vars)
     }
 
@@ -161,7 +162,7 @@ impl Case {
     }
 }
 
-/// Reproducible normal values.
+/// Reproducible normal values, for tests: `stream` tells one tensor from another. Panics where no memory could hold the shape.
 pub fn random(stream: u32, shape: &[usize], scale: f32) -> Tensor {
     let n: usize = shape.iter().product();
     let made = || -> Result<Tensor> {

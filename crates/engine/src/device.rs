@@ -6,6 +6,19 @@ use crate::cuda::Cuda;
 use crate::error::{Error, Result};
 
 /// A place to compute.
+///
+/// ```
+/// use tweedie_engine::{DType, Device, Tensor};
+///
+/// # fn main() -> tweedie_engine::Result<()> {
+/// let best = Device::open("auto")?; // the first usable GPU, else the CPU
+/// println!("{}: {}", best.device, best.reason);
+/// let zeros = Tensor::zeros(&best.device, &[2, 2], DType::F32)?;
+/// assert_eq!(zeros.device(), best.device);
+/// assert_eq!(zeros.to_device(&Device::Cpu)?.as_f32()?, [0.0; 4]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq)]
 pub enum Device {
     /// This machine's processor, f32.

@@ -9,7 +9,7 @@ use crate::error::{Error, Result, ensure};
 use crate::tape::FlatGrads;
 use crate::tensor::{DType, Tensor, elements};
 
-/// Names one parameter of a [`Params`].
+/// Names one parameter of the [`Params`] that it was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParamId(pub(crate) usize);
 
@@ -107,7 +107,25 @@ impl ParamsBuilder {
     }
 }
 
-/// A model's parameters.
+/// A model's parameters: made by a [`ParamsBuilder`], read by a tape, changed by the optimizer.
+///
+/// A [`ParamId`] is an index into the parameters that it was made with; methods that take one panic where there is no parameter of
+/// that number, as a `Vec` does.
+///
+/// ```
+/// use tweedie_engine::{Device, Group, ParamsBuilder};
+///
+/// # fn main() -> tweedie_engine::Result<()> {
+/// let mut builder = ParamsBuilder::default();
+/// let w = builder.add("layer.weight", &[2, 3], Group::Decay, vec![0.5; 6])?;
+/// builder.add("layer.bias", &[2], Group::NoDecay, vec![0.0; 2])?;
+/// let mut params = builder.build(&Device::Cpu, false)?;
+/// assert_eq!((params.count(), params.find("layer.weight")), (8, Some(w)));
+/// params.set(w, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+/// assert_eq!(params.value(w).row(1)?.to_vec()?, [4.0, 5.0, 6.0]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Params {
     number: u64,
     specs: Vec<Spec>,

@@ -124,6 +124,19 @@ pub(crate) fn fill_row(
 
 /// The address of a noise stream: seed, stream and step. It lives on the device, so that a captured graph can be
 /// replayed with another one.
+///
+/// ```
+/// use tweedie_engine::{Device, Noise, Tensor};
+///
+/// # fn main() -> tweedie_engine::Result<()> {
+/// let noise = Noise::new(&Device::Cpu, 42, 0, 0)?;
+/// let of = |ids: Vec<u32>| noise.normal(&Tensor::from_u32(&Device::Cpu, &[ids.len()], ids)?, 5);
+/// // What an example gets depends on its id alone, not on the batch that it is in.
+/// assert_eq!(of(vec![1, 2, 3])?.row(2)?.to_vec()?, of(vec![3])?.to_vec()?);
+/// assert_ne!(noise.later(1).normal_at(3, 0, 0)?, noise.normal_at(3, 0, 0)?); // another step, other numbers
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Noise {
     key: Tensor, // u32 [seed low, seed high, stream, step]

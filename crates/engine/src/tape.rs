@@ -20,6 +20,49 @@ use grads::Slot;
 pub(crate) use grads::{Dst, FlatGrads, add_or_copy};
 
 /// The backward half of an op: everything saved in the forward pass, and how gradients flow.
+///
+/// An op of one's own is a function that computes its output, and a struct of what its gradient needs:
+///
+/// ```
+/// use tweedie_engine::{Backward, Device, Grads, Result, Tape, Tensor, Var, check};
+///
+/// /// x·σ(x).
+/// fn swish(tape: &Tape, x: &Var) -> Result<Var> {
+///     let y = x.value().as_f32()?.iter().map(|&x| x * sigmoid(x)).collect();
+///     let y = Tensor::from_f32(&Device::Cpu, x.shape(), y)?;
+///     Ok(tape.record(y, &[x], || Swish { x: x.clone() }))
+/// }
+///
+/// fn sigmoid(x: f32) -> f32 {
+///     1.0 / (1.0 + (-x).exp())
+/// }
+///
+/// struct Swish {
+///     x: Var,
+/// }
+///
+/// impl Backward for Swish {
+///     fn name(&self) -> &'static str {
+///         "swish"
+///     }
+///
+///     /// d/dx x·σ(x) = σ(x)·(1 + x·(1 − σ(x))).
+///     fn backward(&self, dy: &Tensor, grads: &mut Grads) -> Result<()> {
+///         let slope = |x: f32| sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x)));
+///         let dx = self.x.value().as_f32()?.iter().zip(dy.as_f32()?).map(|(&x, dy)| dy * slope(x)).collect();
+///         grads.give(&self.x, Tensor::from_f32(&Device::Cpu, self.x.shape(), dx)?)
+///     }
+/// }
+///
+/// # fn main() -> Result<()> {
+/// let x = Tensor::from_f32(&Device::Cpu, &[4], vec![-2.0, -0.5, 0.1, 1.5])?;
+/// check::gradients(|tape, v| swish(tape, &v[0]), &[x], 2e-3)?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// An op of several inputs gives to each of them, and may skip what an input without [`Var::needs_grad`] would cost.
+/// [`Grads::write_cpu`] writes in place where that saves a buffer.
 pub trait Backward {
     /// Name for error messages.
     fn name(&self) -> &'static str;
@@ -27,7 +70,21 @@ pub trait Backward {
     fn backward(&self, dy: &Tensor, grads: &mut Grads) -> Result<()>;
 }
 
-/// A value on the tape.
+/// A value on a [`Tape`]: a [`Tensor`], and where its gradient goes.
+///
+/// ```
+/// use tweedie_engine::{Device, Tape, Tensor, ops::elementwise};
+///
+/// # fn main() -> tweedie_engine::Result<()> {
+/// let tape = Tape::new();
+/// let x = tape.leaf(Tensor::from_f32(&Device::Cpu, &[2], vec![1.0, 2.0])?);
+/// let one = tape.constant(Tensor::from_f32(&Device::Cpu, &[2], vec![1.0; 2])?);
+/// let y = elementwise::add(&tape, &x, &one)?;
+/// assert_eq!(y.value().to_vec()?, [2.0, 3.0]);
+/// assert!(y.needs_grad() && !one.needs_grad());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Var {
     value: Tensor,
@@ -96,7 +153,25 @@ enum Node {
     Op(Box<dyn Backward>),
 }
 
-/// The record of one forward pass.
+/// The record of one forward pass. A value belongs to the tape that it was made on.
+///
+/// ```
+/// use tweedie_engine::{Device, Tape, Tensor, ops::elementwise};
+///
+/// # fn main() -> tweedie_engine::Result<()> {
+/// let x = Tensor::from_f32(&Device::Cpu, &[4], vec![1.0, 2.0, 3.0, 6.0])?;
+/// let tape = Tape::new();
+/// let leaf = tape.leaf(x.clone());
+/// let loss = elementwise::mean(&tape, &elementwise::scale(&tape, &leaf, 2.0)?)?;
+/// assert_eq!(loss.value().item()?, 6.0);
+/// let grads = tape.backward(&loss, None)?; // the tape is used up
+/// assert_eq!(grads.get(&leaf).map(Tensor::to_vec).transpose()?, Some(vec![0.5; 4]));
+///
+/// let tape = Tape::inference(); // records nothing
+/// assert!(!elementwise::mean(&tape, &tape.leaf(x))?.needs_grad());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Tape {
     number: u64,
     nodes: RefCell<Vec<Node>>,

@@ -47,6 +47,20 @@ pub(crate) enum Storage {
 }
 
 /// A contiguous array on a device. Cloning shares the data.
+///
+/// ```
+/// use tweedie_engine::{DType, Device, Tensor};
+///
+/// # fn main() -> tweedie_engine::Result<()> {
+/// let t = Tensor::from_f32(&Device::Cpu, &[2, 3], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+/// assert_eq!((t.len(), t.rows(), t.width(), t.dtype()), (6, 2, 3, DType::F32));
+/// assert_eq!(t.row(1)?.to_vec()?, [4.0, 5.0, 6.0]); // a copy on the host, from any device
+/// assert_eq!(t.reshape(&[3, 2])?.as_f32()?[1], 2.0); // no copy, from the CPU
+/// let e = t.reshape(&[4]).unwrap_err();
+/// assert_eq!(e.to_string(), "reshape: [2, 3] has 6 elements, [4] has 4");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Tensor {
     storage: Arc<Storage>,

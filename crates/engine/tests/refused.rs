@@ -49,13 +49,19 @@ fn wrong_inputs_are_errors_that_name_the_op() {
     assert!(all.len() > 100 && missed.is_empty(), "of {} wrong types these are taken: {missed:?}", all.len());
 }
 
-/// Needs a GPU: each input in turn lies on the other device.
+/// Needs a GPU: every op runs with all of its inputs there, and not with one of them on the other device.
 #[test]
 fn mixed_devices_are_errors_that_name_the_op() {
     let Ok(gpu) = Device::open("cuda") else {
         eprintln!("skipped: no GPU");
         return;
     };
+    for case in cases::all(Size::Tiny) {
+        for dtype in [DType::F32, DType::Bf16] {
+            let run = case.outcome(&gpu.device, dtype);
+            assert!(run.is_ok(), "{} {} in {dtype}: {}", case.op, case.label, run.err().unwrap());
+        }
+    }
     let ops = ops();
     for (home, away) in [(&Device::Cpu, &gpu.device), (&gpu.device, &Device::Cpu)] {
         let (mut all, mut refused) = (BTreeSet::new(), BTreeSet::new());

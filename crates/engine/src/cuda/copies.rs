@@ -10,7 +10,7 @@ use cudarc::driver::sys;
 use super::{Cuda, cu};
 use crate::cpu::par;
 use crate::error::{Error, Result};
-use crate::tensor::{DType, Tensor};
+use crate::tensor::{DType, Tensor, elements};
 
 pub(super) struct Stream(sys::CUstream);
 
@@ -112,7 +112,7 @@ impl Uploads {
     /// Start to copy `data`; kernels queued from now on see it under `shape`.
     pub fn put(&mut self, shape: &[usize], data: &[f32]) -> Result<Tensor> {
         let c = &self.device;
-        let len: usize = shape.iter().product();
+        let len = elements("upload", shape)?;
         if len != data.len() || c.is_capturing() {
             let why = format!("{} values for {shape:?}; nothing is uploaded while a graph is captured", data.len());
             return Err(Error::op("upload", why));

@@ -67,6 +67,26 @@ const LR: usize = 8;
 const STATE: usize = 9;
 
 /// AdamW with clipping and EMA over a [`Params`]; with [`AdamConfig::muon`] some of it goes another way.
+///
+/// ```
+/// use tweedie_engine::ops::elementwise;
+/// use tweedie_engine::optim::{AdamConfig, AdamW};
+/// use tweedie_engine::{Device, Group, ParamsBuilder, Tape};
+///
+/// # fn main() -> tweedie_engine::Result<()> {
+/// let mut builder = ParamsBuilder::default();
+/// let w = builder.add("w", &[2], Group::Decay, vec![1.0, -1.0])?;
+/// let mut params = builder.build(&Device::Cpu, false)?;
+/// let mut optimizer = AdamW::new(&params, AdamConfig { clip: 1.0, ..AdamConfig::default() })?;
+/// let tape = Tape::new();
+/// let loss = elementwise::mean(&tape, &tape.param(&params, w))?; // each gradient is 1/2
+/// tape.backward(&loss, Some(&mut params))?;
+/// optimizer.step(&mut params, 0.1)?;
+/// assert!((optimizer.stats()?.grad_norm - 0.5_f32.sqrt()).abs() < 1e-6);
+/// assert!((params.value(w).to_vec()?[0] - 0.9).abs() < 1e-6); // the first step goes as far as the rate says
+/// # Ok(())
+/// # }
+/// ```
 pub struct AdamW {
     config: AdamConfig,
     m: Tensor,
