@@ -13,9 +13,14 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+mod read;
+
+pub use read::{Chosen, Found, Latest, latest, load, load_best, load_latest, load_part, load_state, load_weights};
+
 use crate::error::{Error, Result};
 use crate::files::{sync_dir, write_atomic};
-use crate::tensors::{self, Encoded, NamedTensor};
+use crate::tensors::{Encoded, NamedTensor};
+use read::{Fault, own_crc, verify, verify_sizes};
 
 /// Version of the layout; another one is refused.
 pub const FORMAT: u64 = 1;
@@ -81,15 +86,6 @@ impl Part {
     }
 }
 
-/// The newest whole checkpoint, and a line for each newer one that was passed over.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Latest {
-    /// The checkpoint, if there is any.
-    pub path: Option<PathBuf>,
-    /// Why others were not chosen.
-    pub notes: Vec<String>,
-}
-
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Entry {
     bytes: u64,
@@ -105,62 +101,10 @@ struct Manifest {
     crc32c: u32,
 }
 
-/// Why a checkpoint cannot be used.
-enum Fault {
-    /// Cut short or changed: an older one may serve.
-    Torn(String),
-    /// Something that no other checkpoint mends.
-    Other(Error),
-}
-
-impl Fault {
-    fn at(self, path: &Path) -> Error {
-        match self {
-            Fault::Torn(why) => Error::Input(format!("checkpoint {} is damaged: {why}", path.display())),
-            Fault::Other(e) => e,
-        }
-    }
-}
-
 /// Write a checkpoint into `dir` and give its folder. Those that are there already are not touched, except one of the same
 /// step, which is replaced; after a failure nothing is left behind.
 pub fn save(dir: &Path, snapshot: &Snapshot) -> Result<PathBuf> {
     save_with(dir, snapshot, &|path| File::create(path))
-}
-
-/// The newest checkpoint in `dir` that is whole, by sizes and checksums.
-pub fn latest(dir: &Path) -> Result<Latest> {
-    let mut found = Latest::default();
-    for (_, path) in steps(dir)?.into_iter().rev() {
-        match verify(&path) {
-            Ok(_) => return Ok(Latest { path: Some(path), ..found }),
-            Err(fault @ Fault::Torn(_)) => found.notes.push(format!("{}; passed over", fault.at(&path))),
-            Err(fault) => return Err(fault.at(&path)),
-        }
-    }
-    Ok(found)
-}
-
-/// Read a whole checkpoint, verified.
-pub fn load(path: &Path) -> Result<Snapshot<'static>> {
-    let read = || -> std::result::Result<_, Fault> {
-        let manifest = verify_sizes(path)?;
-        let part = |part| Ok::<_, Fault>(read_part(path, &manifest, part)?.unwrap_or_default());
-        let (model, optimizer) = (part(Part::Model)?, part(Part::Optimizer)?);
-        let ema = read_part(path, &manifest, Part::Ema)?;
-        Ok(Snapshot { state: manifest.state, model, ema, optimizer })
-    };
-    read().map_err(|f| f.at(path))
-}
-
-/// Read only the state of a checkpoint.
-pub fn load_state(path: &Path) -> Result<State> {
-    read_manifest(path).map(|m| m.state).map_err(|f| f.at(path))
-}
-
-/// Read one file of a checkpoint, verified, and the others' sizes with it; `None` where the checkpoint has none.
-pub fn load_part(path: &Path, part: Part) -> Result<Option<Vec<NamedTensor<'static>>>> {
-    verify_sizes(path).and_then(|m| read_part(path, &m, part)).map_err(|f| f.at(path))
 }
 
 /// Remove all but the newest `keep_last` (at least one) whole checkpoints and `best`; what is torn goes too. Gives what was
@@ -286,93 +230,6 @@ impl fmt::Display for Mib {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{:.1} MiB", self.0 as f64 / (1 << 20) as f64)
     }
-}
-
-/// Checksum of a manifest, its own field apart. Compact JSON of a parsed value does not depend on how it was laid out.
-fn own_crc(manifest: &Value) -> u32 {
-    let mut m = manifest.clone();
-    if let Some(o) = m.as_object_mut() {
-        o.insert("crc32c".into(), 0.into());
-    }
-    crc32c::crc32c(m.to_string().as_bytes())
-}
-
-fn read_manifest(path: &Path) -> std::result::Result<Manifest, Fault> {
-    let file = path.join(STATE);
-    let bytes = fs::read(&file).map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound if path.is_dir() => Fault::Torn(format!("{STATE} is missing")),
-        _ => Fault::Other(Error::file(&file, e)),
-    })?;
-    let torn = |e: serde_json::Error| Fault::Torn(format!("{STATE} ({} bytes) cannot be read: {e}", bytes.len()));
-    let value: Value = serde_json::from_slice(&bytes).map_err(torn)?;
-    if value["crc32c"].as_u64() != Some(own_crc(&value).into()) {
-        return Err(Fault::Torn(format!("{STATE} does not match its checksum")));
-    }
-    match value["format"].as_u64() {
-        Some(FORMAT) => serde_json::from_value(value).map_err(torn),
-        other => Err(Fault::Other(Error::Input(format!(
-            "checkpoint {} has format {}, this program reads {FORMAT}; use the version that wrote it",
-            path.display(),
-            other.map_or("unknown".into(), |v| v.to_string())
-        )))),
-    }
-}
-
-/// The manifest, if all files are there and as long as they should be.
-fn verify_sizes(path: &Path) -> std::result::Result<Manifest, Fault> {
-    let manifest = read_manifest(path)?;
-    for (name, entry) in &manifest.files {
-        check_size(&path.join(name), name, entry.bytes)?;
-    }
-    Ok(manifest)
-}
-
-fn check_size(file: &Path, name: &str, expected: u64) -> std::result::Result<(), Fault> {
-    match fs::metadata(file) {
-        Ok(m) if m.len() == expected => Ok(()),
-        Ok(m) => Err(Fault::Torn(format!("{name} should have {expected} bytes and has {}", m.len()))),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            Err(Fault::Torn(format!("{name} ({expected} bytes) is missing")))
-        }
-        Err(e) => Err(Fault::Other(Error::file(file, e))),
-    }
-}
-
-/// The manifest, if every byte is what it should be.
-fn verify(path: &Path) -> std::result::Result<Manifest, Fault> {
-    let manifest = verify_sizes(path)?;
-    for (name, entry) in &manifest.files {
-        read_file(path, name, entry)?;
-    }
-    Ok(manifest)
-}
-
-fn read_file(path: &Path, name: &str, entry: &Entry) -> std::result::Result<Vec<u8>, Fault> {
-    let file = path.join(name);
-    check_size(&file, name, entry.bytes)?;
-    let bytes = fs::read(&file).map_err(|e| Fault::Other(Error::file(&file, e)))?;
-    let crc = crc32c::crc32c(&bytes);
-    if crc != entry.crc32c {
-        let expected = entry.crc32c;
-        return Err(Fault::Torn(format!("{name} should have the checksum {expected:08x} and has {crc:08x}")));
-    }
-    Ok(bytes)
-}
-
-fn read_part(
-    path: &Path,
-    manifest: &Manifest,
-    part: Part,
-) -> std::result::Result<Option<Vec<NamedTensor<'static>>>, Fault> {
-    let name = part.file();
-    let Some(entry) = manifest.files.get(name) else {
-        return match part {
-            Part::Ema => Ok(None),
-            _ => Err(Fault::Torn(format!("{STATE} does not list {name}"))),
-        };
-    };
-    let bytes = read_file(path, name, entry)?;
-    tensors::decode(&bytes).map(Some).map_err(|e| Fault::Torn(format!("{name}: {e}")))
 }
 
 fn step_of(name: &str) -> Option<u64> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tweedie_engine::{Device, Params};
 
-use crate::checkpoint::{self, Part, Snapshot, State};
+use crate::checkpoint::{self, Chosen, Snapshot, State};
 use crate::config::{Config, Optimizer, Precision};
 use crate::data::Task;
 use crate::error::{Error, Result};
@@ -128,7 +128,11 @@ fn set_weights(params: &mut Params, mut from: Named) -> Result<()> {
 
 /// Put a trainer where the checkpoint at `path` left off.
 pub fn restore(t: &mut Trainer, path: &Path) -> Result<()> {
-    let s = checkpoint::load(path)?;
+    restore_from(t, path, checkpoint::load(path)?)
+}
+
+/// Put a trainer where a checkpoint left off that was read from `path`, as by [`checkpoint::load_latest`].
+pub fn restore_from(t: &mut Trainer, path: &Path, s: Snapshot<'static>) -> Result<()> {
     if s.state.classes != t.trained.class_names {
         return Err(Error::Input(format!("{}: its classes are not those of the data", path.display())));
     }
@@ -202,29 +206,19 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
     let text = dir.read_config()?;
     let name = dir.config_path().display().to_string();
     let config = Config::of_run(&name, &text, &[])?;
-    let mut notes = Vec::new();
-    let checkpoint = match is_checkpoint {
-        true => path.to_path_buf(),
+    let averaged = weights == Weights::Ema;
+    let (chosen, notes) = match is_checkpoint {
+        true => (checkpoint::load_weights(path, averaged)?, Vec::new()),
         false => {
-            let latest = checkpoint::latest(&dir.checkpoints())?;
-            notes = latest.notes;
-            let newest = latest.path.ok_or_else(|| {
-                let why: String = notes.iter().map(|n| format!("; {n}")).collect();
+            let found = checkpoint::load_best(&dir.checkpoints(), averaged)?;
+            let chosen = found.checkpoint.ok_or_else(|| {
+                let why: String = found.notes.iter().map(|n| format!("; {n}")).collect();
                 Error::Input(format!("{}: it holds no intact checkpoint{why}", dir.path().display()))
             })?;
-            match checkpoint::best(&dir.checkpoints())? {
-                Some(best) => match checkpoint::load_part(&best, Part::Model) {
-                    Ok(_) => best,
-                    Err(e) => {
-                        notes.push(format!("the best checkpoint cannot be used ({e}); {} instead", newest.display()));
-                        newest
-                    }
-                },
-                None => newest,
-            }
+            (chosen, found.notes)
         }
     };
-    let state = checkpoint::load_state(&checkpoint)?;
+    let Chosen { path: checkpoint, state, weights } = chosen;
     let dtype = compute_type(precision, device)?;
     let tokenizer = match config.data.task {
         Task::Class => None,
@@ -237,16 +231,7 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
     };
     let mut model =
         Model::new(&config.model, config.sizes(), device, dtype, config.seed)?.knowing(config.known() > 0.0);
-    let averaged = match weights {
-        Weights::Ema => checkpoint::load_part(&checkpoint, Part::Ema)?,
-        Weights::Raw => None,
-    };
-    let tensors = match averaged {
-        Some(t) => t,
-        None => checkpoint::load_part(&checkpoint, Part::Model)?
-            .ok_or_else(|| Error::Input(format!("{}: it holds no weights", checkpoint.display())))?,
-    };
-    set_weights(&mut model.params, Named::new(&checkpoint, tensors))?;
+    set_weights(&mut model.params, Named::new(&checkpoint, weights))?;
     let trained = Trained::new(&config, model, state.classes, tokenizer)?;
     Ok(Loaded { trained, config, checkpoint, step: state.step, notes })
 }

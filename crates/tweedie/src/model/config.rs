@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ConditionAttention, DenoiserConfig, Gelu, VitConfig};
+use super::vit::{Gelu, VitConfig};
 use crate::error::{Error, Result};
 
 /// Which of the two models.
@@ -46,6 +46,101 @@ pub struct Sizes {
     pub vocab: usize,
     /// Tokens per example: 1 for classification.
     pub tokens: usize,
+}
+
+/// Kind of network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DenoiserKind {
+    /// Condition and noisy tokens side by side through plain blocks: the paper's.
+    #[default]
+    Transformer,
+    /// Blocks modulated by time and mean condition (DiT's adaLN-zero), beside the same tokens.
+    Dit,
+    /// Residual MLPs over one vector, modulated by time and condition; for single tokens.
+    Mlp,
+}
+
+/// Who attends to whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ConditionAttention {
+    /// Plain self-attention over condition and noisy tokens: the paper's.
+    #[default]
+    Full,
+    /// Condition tokens attend to each other alone and carry no time, so their keys are the same at every step.
+    Prefix,
+}
+
+/// How noisy tokens know their places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Positions {
+    /// A learned vector per place is added, which starts as sines and cosines.
+    #[default]
+    Waves,
+    /// Queries and keys of every block are turned by angles that grow with the place, so that attention sees distances alone.
+    /// Condition tokens are not turned and keep their learned vectors.
+    Rotary,
+}
+
+/// Shape of the denoiser.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DenoiserConfig {
+    /// Kind of network.
+    #[serde(default)]
+    pub kind: DenoiserKind,
+    /// Width of a token.
+    pub width: usize,
+    /// Number of blocks.
+    pub depth: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// Who attends to whom.
+    #[serde(default)]
+    pub condition_attention: ConditionAttention,
+    /// How noisy tokens know their places.
+    #[serde(default)]
+    pub positions: Positions,
+}
+
+impl DenoiserConfig {
+    /// The paper's kind of network in this size.
+    pub fn new(width: usize, depth: usize, heads: usize) -> DenoiserConfig {
+        DenoiserConfig {
+            kind: DenoiserKind::default(),
+            width,
+            depth,
+            heads,
+            condition_attention: ConditionAttention::default(),
+            positions: Positions::default(),
+        }
+    }
+
+    /// Refuse shapes that cannot be built, naming the field.
+    pub fn check(&self, tokens: usize) -> Result<()> {
+        let DenoiserConfig { kind, width, depth, heads, .. } = self;
+        let wrong = |what: String| Err(Error::Input(format!("model.denoiser: {what}")));
+        if *width == 0 || *depth == 0 || *heads == 0 || width % heads != 0 {
+            return wrong(format!(
+                "width = {width} must be a positive multiple of heads = {heads}, depth = {depth} at least 1"
+            ));
+        }
+        if *kind == DenoiserKind::Mlp && tokens != 1 {
+            return wrong(format!("kind = \"mlp\" denoises one token, the data have {tokens}"));
+        }
+        if *kind != DenoiserKind::Transformer && self.condition_attention == ConditionAttention::Prefix {
+            return wrong("condition_attention = \"prefix\" goes with kind = \"transformer\"".into());
+        }
+        if self.positions == Positions::Rotary && *kind == DenoiserKind::Mlp {
+            return wrong("positions = \"rotary\" needs attention, which kind = \"mlp\" has not".into());
+        }
+        if self.positions == Positions::Rotary && width / heads < 2 {
+            return wrong(format!("positions = \"rotary\" turns pairs: width = {width} must be above heads = {heads}"));
+        }
+        Ok(())
+    }
 }
 
 /// The network.

@@ -144,6 +144,52 @@ enum Wanted {
     Part(Range<usize>),
 }
 
+/// Weight and bias of a layer, or gain and bias of a norm.
+type Pair<'a> = (&'a Var, &'a Var);
+
+/// A block's parameters on a tape, by name.
+struct Weights<'a> {
+    norm1: Pair<'a>,
+    qkv: Pair<'a>,
+    proj: Pair<'a>,
+    norm2: Pair<'a>,
+    fc1: Pair<'a>,
+    fc2: Pair<'a>,
+}
+
+impl<'a> Weights<'a> {
+    /// Of the list that [`Block::vars`] makes, which is how they go through [`Tape::recompute`].
+    fn of(vars: &'a [Var]) -> tweedie_engine::Result<Weights<'a>> {
+        let [norm1_gain, norm1_bias, qkv_w, qkv_b, proj_w, proj_b, norm2_gain, norm2_bias, fc1_w, fc1_b, fc2_w, fc2_b] =
+            vars
+        else {
+            return Err(tweedie_engine::Error::op("block", format!("{} parameters where 12 are expected", vars.len())));
+        };
+        Ok(Weights {
+            norm1: (norm1_gain, norm1_bias),
+            qkv: (qkv_w, qkv_b),
+            proj: (proj_w, proj_b),
+            norm2: (norm2_gain, norm2_bias),
+            fc1: (fc1_w, fc1_b),
+            fc2: (fc2_w, fc2_b),
+        })
+    }
+
+    /// Queries, keys and values \[B, L, 3·d\] of tokens `x` \[B, L, d\].
+    fn project(&self, t: &Tape, x: &Var) -> tweedie_engine::Result<Var> {
+        let h = norm_by(t, x, self.norm1)?;
+        linear_by(t, &h, self.qkv, None)
+    }
+}
+
+fn norm_by(t: &Tape, x: &Var, (gain, bias): Pair) -> tweedie_engine::Result<Var> {
+    norm::layer_norm(t, x, gain, bias, NORM_EPS)
+}
+
+fn linear_by(t: &Tape, x: &Var, (w, b): Pair, residual: Option<&Var>) -> tweedie_engine::Result<Var> {
+    linear::linear(t, x, w, Some(b), None, residual)
+}
+
 /// What a block is, beside its weights.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockShape {
@@ -171,7 +217,7 @@ impl Block {
         }
     }
 
-    /// The block's parameters on the tape, in the order that [`Block::apply`] takes them.
+    /// The block's parameters on the tape, in the order that [`Weights::of`] takes them.
     fn vars(&self, p: &Pass, ids: &Ids) -> Vec<Var> {
         let at = [
             self.norm1.gain,
@@ -213,12 +259,13 @@ impl Block {
         let vars = self.vars(p, ids);
         let drop = p.drop.clone().filter(|_| self.drop_path > 0.0);
         if !p.recompute {
-            return Ok(self.apply(p.tape, x, &vars, &wanted, places, drop.as_ref())?);
+            return Ok(self.apply(p.tape, x, &Weights::of(&vars)?, &wanted, places, drop.as_ref())?);
         }
         let inputs: Vec<&Var> = std::iter::once(x).chain(&vars).collect();
         let (block, places) = (self.clone(), places.cloned());
         Ok(p.tape.recompute(&inputs, move |tape, v| {
-            block.apply(tape, &v[0], &v[1..], &wanted, places.as_ref(), drop.as_ref())
+            let (x, vars) = first(v)?;
+            block.apply(tape, x, &Weights::of(vars)?, &wanted, places.as_ref(), drop.as_ref())
         })?)
     }
 
@@ -226,12 +273,12 @@ impl Block {
         &self,
         t: &Tape,
         x: &Var,
-        v: &[Var],
+        w: &Weights,
         wanted: &Wanted,
         places: Option<&Places>,
         drop: Option<&Drop>,
     ) -> tweedie_engine::Result<Var> {
-        let qkv = Places::turn(places, t, project(t, x, v)?)?;
+        let qkv = Places::turn(places, t, w.project(t, x)?)?;
         let (x, a) = match wanted {
             Wanted::All { prefix } => {
                 (x.clone(), attention(t, &qkv, self.heads, &Mask { keys: None, prefix: *prefix })?)
@@ -243,22 +290,22 @@ impl Block {
             }
         };
         let x = &x;
-        let Some(d) = drop else { return self.after_attention(t, x, &a, v) };
+        let Some(d) = drop else { return self.after_attention(t, x, &a, w) };
         let path = |y: &Var, half: u32| {
             dropout::drop_path(t, y, self.drop_path, &d.noise.later(2 * self.index + half), &d.examples)
         };
-        let a = linear::linear(t, &a, &v[4], Some(&v[5]), None, None)?;
+        let a = linear_by(t, &a, w.proj, None)?;
         let x = elementwise::add(t, x, &path(&a, 0)?)?;
-        let h = norm::layer_norm(t, &x, &v[6], &v[7], NORM_EPS)?;
-        let m = linear::mlp(t, &h, (&v[8], &v[9]), self.act, (&v[10], &v[11]), None)?;
+        let h = norm_by(t, &x, w.norm2)?;
+        let m = linear::mlp(t, &h, w.fc1, self.act, w.fc2, None)?;
         elementwise::add(t, &x, &path(&m, 1)?)
     }
 
     /// What follows attention, without drop path: its output layer and the MLP, each with its residual.
-    fn after_attention(&self, t: &Tape, x: &Var, a: &Var, v: &[Var]) -> tweedie_engine::Result<Var> {
-        let x = linear::linear(t, a, &v[4], Some(&v[5]), None, Some(x))?;
-        let h = norm::layer_norm(t, &x, &v[6], &v[7], NORM_EPS)?;
-        linear::mlp(t, &h, (&v[8], &v[9]), self.act, (&v[10], &v[11]), Some(&x))
+    fn after_attention(&self, t: &Tape, x: &Var, a: &Var, w: &Weights) -> tweedie_engine::Result<Var> {
+        let x = linear_by(t, a, w.proj, Some(x))?;
+        let h = norm_by(t, &x, w.norm2)?;
+        linear::mlp(t, &h, w.fc1, self.act, w.fc2, Some(&x))
     }
 
     /// The block for tokens `x` \[B, C, d\] that others look at: what comes out, and the keys and values \[B, C, 2·d\] that
@@ -266,17 +313,19 @@ impl Block {
     pub fn forward_prefix(&self, p: &Pass, ids: &Ids, x: &Var) -> Result<(Var, Var)> {
         let vars = self.vars(p, ids);
         if !p.recompute {
-            return Ok(self.apply_prefix(p.tape, x, &vars)?);
+            return Ok(self.apply_prefix(p.tape, x, &Weights::of(&vars)?)?);
         }
         // A recomputed segment has one output: both are packed into it.
         let inputs: Vec<&Var> = std::iter::once(x).chain(&vars).collect();
         let block = self.clone();
         let packed = p.tape.recompute(&inputs, move |tape, v| {
-            let (x, kv) = block.apply_prefix(tape, &v[0], &v[1..])?;
+            let (x, vars) = first(v)?;
+            let (b, l) = (x.shape()[0], x.shape()[1]);
+            let (x, kv) = block.apply_prefix(tape, x, &Weights::of(vars)?)?;
             let d = x.value().width();
             let n = x.value().rows();
             let (x, kv) = (elementwise::reshape(tape, &x, &[n, 1, d])?, elementwise::reshape(tape, &kv, &[n, 2, d])?);
-            elementwise::reshape(tape, &tokens::concat(tape, &[&x, &kv])?, &[v[0].shape()[0], v[0].shape()[1], 3 * d])
+            elementwise::reshape(tape, &tokens::concat(tape, &[&x, &kv])?, &[b, l, 3 * d])
         })?;
         Ok(split(p.tape, &packed)?)
     }
@@ -284,18 +333,21 @@ impl Block {
     /// The keys and values alone: all that is needed of the last block.
     pub fn keys(&self, p: &Pass, ids: &Ids, x: &Var) -> Result<Var> {
         let vars = self.vars(p, ids);
-        let kv = |t: &Tape, x: &Var, v: &[Var]| Ok(split(t, &project(t, x, v)?)?.1);
+        let kv = |t: &Tape, x: &Var, w: &Weights| Ok(split(t, &w.project(t, x)?)?.1);
         if !p.recompute {
-            return Ok(kv(p.tape, x, &vars)?);
+            return Ok(kv(p.tape, x, &Weights::of(&vars)?)?);
         }
         let inputs: Vec<&Var> = std::iter::once(x).chain(&vars).collect();
-        Ok(p.tape.recompute(&inputs, move |tape, v| kv(tape, &v[0], &v[1..]))?)
+        Ok(p.tape.recompute(&inputs, move |tape, v| {
+            let (x, vars) = first(v)?;
+            kv(tape, x, &Weights::of(vars)?)
+        })?)
     }
 
-    fn apply_prefix(&self, t: &Tape, x: &Var, v: &[Var]) -> tweedie_engine::Result<(Var, Var)> {
-        let qkv = project(t, x, v)?;
+    fn apply_prefix(&self, t: &Tape, x: &Var, w: &Weights) -> tweedie_engine::Result<(Var, Var)> {
+        let qkv = w.project(t, x)?;
         let a = attention(t, &qkv, self.heads, &Mask::default())?;
-        Ok((self.after_attention(t, x, &a, v)?, split(t, &qkv)?.1))
+        Ok((self.after_attention(t, x, &a, w)?, split(t, &qkv)?.1))
     }
 
     /// The block for tokens `x` \[B, N, d\] that look at others' keys and values, each example at one row of `kv`
@@ -310,12 +362,14 @@ impl Block {
     ) -> Result<Var> {
         let vars = self.vars(p, ids);
         if !p.recompute {
-            return Ok(self.apply_over(p.tape, x, (kv, rows), places, &vars)?);
+            return Ok(self.apply_over(p.tape, x, (kv, rows), places, &Weights::of(&vars)?)?);
         }
         let inputs: Vec<&Var> = [x, kv].into_iter().chain(&vars).collect();
         let (block, rows, places) = (self.clone(), rows.clone(), places.cloned());
         Ok(p.tape.recompute(&inputs, move |tape, v| {
-            block.apply_over(tape, &v[0], (&v[1], &rows), places.as_ref(), &v[2..])
+            let (x, v) = first(v)?;
+            let (kv, vars) = first(v)?;
+            block.apply_over(tape, x, (kv, &rows), places.as_ref(), &Weights::of(vars)?)
         })?)
     }
 
@@ -325,18 +379,17 @@ impl Block {
         x: &Var,
         (kv, rows): (&Var, &Rows),
         places: Option<&Places>,
-        v: &[Var],
+        w: &Weights,
     ) -> tweedie_engine::Result<Var> {
-        let qkv = Places::turn(places, t, project(t, x, v)?)?;
+        let qkv = Places::turn(places, t, w.project(t, x)?)?;
         let a = joint_attention(t, &qkv, kv, rows, self.heads)?;
-        self.after_attention(t, x, &a, v)
+        self.after_attention(t, x, &a, w)
     }
 }
 
-/// Queries, keys and values \[B, L, 3·d\] of a block whose parameters are `v`.
-fn project(t: &Tape, x: &Var, v: &[Var]) -> tweedie_engine::Result<Var> {
-    let h = norm::layer_norm(t, x, &v[0], &v[1], NORM_EPS)?;
-    linear::linear(t, &h, &v[2], Some(&v[3]), None, None)
+/// The first input of a recomputed segment, and the others.
+fn first(v: &[Var]) -> tweedie_engine::Result<(&Var, &[Var])> {
+    v.split_first().ok_or_else(|| tweedie_engine::Error::op("block", "no inputs"))
 }
 
 /// \[B, L, 3·d\] into its first third \[B, L, d\] and the rest \[B, L, 2·d\].

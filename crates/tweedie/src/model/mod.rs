@@ -10,9 +10,11 @@ mod pretrained;
 mod steered;
 mod vit;
 
-pub use config::{Conditioning, Method, ModelConfig, PRESETS, Pool, Sizes};
+pub use config::{
+    ConditionAttention, Conditioning, DenoiserConfig, DenoiserKind, Method, ModelConfig, PRESETS, Pool, Positions,
+    Sizes,
+};
 pub use context::{Context, Input};
-pub use denoiser::{ConditionAttention, DenoiserConfig, DenoiserKind, Positions};
 pub use layers::{Drop, Pass};
 pub use pretrained::load_encoder;
 pub use vit::{Gelu, VitConfig};

@@ -6,7 +6,7 @@ use tweedie_engine::{Act, DType, Group, Tensor, Var};
 
 use super::build::{Init, Plan};
 use super::layers::{Ids, Linear, NORM_EPS, Pass, Places};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A modulation vector of `parts` pieces, linear in the steering vector. It starts at zero, so that each block
 /// starts as the identity.
@@ -25,12 +25,13 @@ impl Modulation {
         Modulation { to, width: d }
     }
 
-    /// Piece `i` of \[B, parts, d\] comes out as \[B, 1, d\].
-    fn pieces(&self, p: &Pass, ids: &Ids, steer: &Var) -> Result<Vec<Var>> {
+    /// Each piece of \[B, parts, d\] comes out as \[B, 1, d\].
+    fn pieces<const PARTS: usize>(&self, p: &Pass, ids: &Ids, steer: &Var) -> Result<[Var; PARTS]> {
         let m = self.to.forward(p, ids, steer, None)?;
         let (b, parts) = (m.shape()[0], m.shape()[1] / self.width);
         let m = elementwise::reshape(p.tape, &m, &[b, parts, self.width])?;
-        (0..parts).map(|i| Ok(tokens::slice(p.tape, &m, i..i + 1)?)).collect()
+        let pieces = (0..parts).map(|i| Ok(tokens::slice(p.tape, &m, i..i + 1)?)).collect::<Result<Vec<Var>>>()?;
+        pieces.try_into().map_err(|_| Error::Input(format!("a modulation of {parts} pieces where {PARTS} are read")))
     }
 }
 
@@ -70,15 +71,15 @@ impl DitBlock {
 
     pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var, steer: &Var, places: Option<&Places>) -> Result<Var> {
         let t = p.tape;
-        let m = self.modulation.pieces(p, ids, steer)?;
-        let h = modulate::modulate(t, &bare_norm(p, x)?, &m[0], &m[1])?;
+        let [shift1, scale1, gate1, shift2, scale2, gate2] = self.modulation.pieces(p, ids, steer)?;
+        let h = modulate::modulate(t, &bare_norm(p, x)?, &shift1, &scale1)?;
         let qkv = Places::turn(places, t, self.qkv.forward(p, ids, &h, None)?)?;
         let a = attention::attention(t, &qkv, self.heads, &Mask::default())?;
         let a = self.proj.forward(p, ids, &a, None)?;
-        let x = modulate::gate(t, x, &a, &m[2])?;
-        let h = modulate::modulate(t, &bare_norm(p, &x)?, &m[3], &m[4])?;
+        let x = modulate::gate(t, x, &a, &gate1)?;
+        let h = modulate::modulate(t, &bare_norm(p, &x)?, &shift2, &scale2)?;
         let h = branch(p, ids, &h, &self.fc1, self.act, &self.fc2)?;
-        Ok(modulate::gate(t, &x, &h, &m[5])?)
+        Ok(modulate::gate(t, &x, &h, &gate2)?)
     }
 }
 
@@ -102,10 +103,10 @@ impl MlpBlock {
     }
 
     pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var, steer: &Var) -> Result<Var> {
-        let m = self.modulation.pieces(p, ids, steer)?;
-        let h = modulate::modulate(p.tape, &bare_norm(p, x)?, &m[0], &m[1])?;
+        let [shift, scale, gate] = self.modulation.pieces(p, ids, steer)?;
+        let h = modulate::modulate(p.tape, &bare_norm(p, x)?, &shift, &scale)?;
         let h = branch(p, ids, &h, &self.fc1, self.act, &self.fc2)?;
-        Ok(modulate::gate(p.tape, x, &h, &m[2])?)
+        Ok(modulate::gate(p.tape, x, &h, &gate)?)
     }
 }
 

@@ -142,19 +142,19 @@ impl Session {
     }
 
     fn go_on(dir: RunDir, config: &Config, data: TrainingSet, device: &Device) -> Result<Session> {
-        let latest = checkpoint::latest(&dir.checkpoints())?;
-        let mut notes = latest.notes;
+        let found = checkpoint::load_latest(&dir.checkpoints())?;
         let mut start = config.clone();
-        if latest.path.is_some() {
+        if found.checkpoint.is_some() {
             // The checkpoint gives the weights: the file of pretrained ones is not needed any more.
             start.model.pretrained.clear();
         }
         let mut trainer = Trainer::new(&start, data, device)?;
         trainer.config.model.pretrained.clone_from(&config.model.pretrained);
-        notes.splice(0..0, trainer.notes.iter().map(|n| format!("note: {n}")));
-        match latest.path {
-            Some(path) => {
-                run::restore(&mut trainer, &path)?;
+        let mut notes: Vec<String> = trainer.notes.iter().map(|n| format!("note: {n}")).collect();
+        notes.extend(found.notes);
+        match found.checkpoint {
+            Some((path, snapshot)) => {
+                run::restore_from(&mut trainer, &path, snapshot)?;
                 if trainer.best_step() == trainer.step() {
                     // A kill may have come between the checkpoint and this note.
                     checkpoint::link_best(&dir.checkpoints(), &path)?;
