@@ -113,7 +113,7 @@ fn cycle(graph: &Graph) -> Option<Vec<String>> {
 
 // `train`, `texts` and `rank` use each other; to be run with all others once they do not.
 #[test]
-#[ignore = "train, texts and rank still use each other"]
+
 fn modules_use_each_other_in_one_direction() {
     let graph = modules();
     assert!(graph.len() > 20 && graph["data"].contains("augment"), "the sources were not read: {graph:?}");

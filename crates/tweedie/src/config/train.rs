@@ -1,6 +1,9 @@
 //! `[train]`.
 
 use serde::{Deserialize, Serialize};
+use tweedie_engine::{DType, Device};
+
+use crate::error::{Error, Result};
 
 /// Type of activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,6 +15,19 @@ pub enum Precision {
     F32,
     /// Always bf16 (GPU only).
     Bf16,
+}
+
+impl Precision {
+    /// The type of activations on a device.
+    pub fn dtype(self, device: &Device) -> Result<DType> {
+        Ok(match (self, device) {
+            (Precision::F32, _) | (Precision::Auto, Device::Cpu) => DType::F32,
+            (Precision::Auto | Precision::Bf16, Device::Cuda(_)) => DType::Bf16,
+            (Precision::Bf16, Device::Cpu) => {
+                return Err(Error::Input("train.precision = \"bf16\" needs a GPU; use \"auto\" or \"f32\"".into()));
+            }
+        })
+    }
 }
 
 /// How weights are updated.

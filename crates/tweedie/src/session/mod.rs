@@ -1,6 +1,9 @@
 //! A training with its folder on disk: created or gone on with, logged, saved, pruned.
 
 mod log;
+mod snapshot;
+
+pub use snapshot::{restore, restore_from, snapshot};
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -10,7 +13,6 @@ use tweedie_engine::Device;
 use crate::checkpoint;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::run;
 use crate::run_dir::{Environment, RunDir};
 use crate::settings;
 use crate::train::{Event, Metric, Trainer, TrainingSet};
@@ -154,7 +156,7 @@ impl Session {
         notes.extend(found.notes);
         match found.checkpoint {
             Some((path, snapshot)) => {
-                run::restore_from(&mut trainer, &path, snapshot)?;
+                restore_from(&mut trainer, &path, snapshot)?;
                 if trainer.best_step() == trainer.step() {
                     // A kill may have come between the checkpoint and this note.
                     checkpoint::link_best(&dir.checkpoints(), &path)?;
@@ -230,7 +232,7 @@ impl Session {
             |t, best| {
                 // A checkpoint is never ahead of the metrics: a resumed run does not write those again.
                 log.borrow_mut().sync()?;
-                let path = checkpoint::save(&checkpoints, &run::snapshot(t)?)?;
+                let path = checkpoint::save(&checkpoints, &snapshot(t)?)?;
                 if best {
                     checkpoint::link_best(&checkpoints, &path)?;
                 }

@@ -15,10 +15,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tweedie_engine::optim::{AdamConfig, AdamW, warmup_cosine};
-use tweedie_engine::{DType, Device, Noise};
+use tweedie_engine::{Device, Noise};
 
 use crate::augment::Transform;
-use crate::config::{Config, Optimizer, Precision};
+use crate::config::{Config, Optimizer};
 use crate::data::{Loader, LoaderConfig, Position, Sequences, Source, Task};
 use crate::error::{Error, Result};
 use crate::model::{Model, load_encoder};
@@ -68,17 +68,6 @@ pub struct Trainer {
     key: Noise,
     drop_key: Noise,
     images: Images,
-}
-
-/// The compute type for a device.
-pub fn compute_type(precision: Precision, device: &Device) -> Result<DType> {
-    Ok(match (precision, device) {
-        (Precision::F32, _) | (Precision::Auto, Device::Cpu) => DType::F32,
-        (Precision::Auto | Precision::Bf16, Device::Cuda(_)) => DType::Bf16,
-        (Precision::Bf16, Device::Cpu) => {
-            return Err(Error::Input("train.precision = \"bf16\" needs a GPU; use \"auto\" or \"f32\"".into()));
-        }
-    })
 }
 
 /// Splits, number of classes, their names and the tokenizer of what is to be trained on, checked against the settings.
@@ -146,7 +135,7 @@ impl Trainer {
                 config.train.batch
             )));
         }
-        let dtype = compute_type(config.train.precision, device)?;
+        let dtype = config.train.precision.dtype(device)?;
         let mut model =
             Model::new(&config.model, config.sizes(), device, dtype, config.seed)?.knowing(config.known() > 0.0);
         let mut notes = match config.model.pretrained.as_str() {
