@@ -111,22 +111,9 @@ fn cycle(graph: &Graph) -> Option<Vec<String>> {
     graph.keys().find_map(|m| walk(graph, m, &mut Vec::new(), &mut done))
 }
 
-// `train`, `texts` and `rank` use each other; to be run with all others once they do not.
 #[test]
-
 fn modules_use_each_other_in_one_direction() {
     let graph = modules();
-    assert!(graph.len() > 20 && graph["data"].contains("augment"), "the sources were not read: {graph:?}");
-    if let Some(cycle) = cycle(&graph) {
-        panic!("modules that use each other: {}", cycle.join(" -> "));
-    }
-}
-
-/// The same without the three that are left out above.
-#[test]
-fn modules_below_training_use_each_other_in_one_direction() {
-    let mut graph = modules();
-    graph.retain(|m, _| !["train", "texts", "rank"].contains(&m.as_str()));
     assert!(graph.len() > 20 && graph["data"].contains("augment"), "the sources were not read: {graph:?}");
     if let Some(cycle) = cycle(&graph) {
         panic!("modules that use each other: {}", cycle.join(" -> "));
