@@ -100,8 +100,9 @@ fn compare(which: usize, grad: &[f32], d: &[f32], moved: impl Fn(f32) -> Result<
     let length = d.iter().map(|x| (*x as f64).powi(2)).sum::<f64>().sqrt();
     // Of the gradient's own scale; the second term covers rounding where the gradient itself vanishes.
     let bound = length * (tolerance * norm.max(exact.abs() / length) + tolerance / 10.0);
+    let agree = (numeric - exact).abs() < bound; // not a number: they do not
     ensure!(
-        (numeric - exact).abs() < bound,
+        agree,
         OP,
         "a derivative of input {which} is {exact} by the backward pass and {numeric} by finite differences"
     );

@@ -82,8 +82,10 @@ fn mixed_devices_are_errors_that_name_the_op() {
     }
 }
 
-/// Errors of calls that no case makes: `(the op to name, the call)`.
-fn refused(list: Vec<(&str, Box<dyn Fn() -> Result<()>>)>) {
+type Call = Box<dyn Fn() -> Result<()>>;
+
+/// Errors of calls that no case makes: the op to name, and the call.
+fn refused(list: Vec<(&str, Call)>) {
     for (i, (op, call)) in list.into_iter().enumerate() {
         let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| panic!("call {i}, {op}, panics"));
         let error = result.expect_err(&format!("call {i}, {op}, is taken")).to_string();

@@ -2,7 +2,7 @@
 //! so that they need not live in full.
 //!
 //! Per row, with q the target distribution and p = softmax(l): loss = w·(−Σ q′ₖ log pₖ), q′ = (1−s)·q + s·(Σq)/V.
-//! Each row keeps five running numbers over the chunks (see [`STATE`]), from which the loss and the gradient
+//! Each row keeps five running numbers over the chunks (see `STATE`), from which the loss and the gradient
 //! g·w·(Σq·p − q′) follow. All of it is f32 in every mode.
 
 mod cases;
