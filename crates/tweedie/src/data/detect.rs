@@ -22,6 +22,8 @@ pub enum Format {
     WebDataset,
     /// Inside the program.
     Embedded,
+    /// No files: sources of the caller's own ([`Dataset::classes`](super::Dataset::classes)).
+    Custom,
 }
 
 impl std::fmt::Display for Format {
@@ -34,6 +36,7 @@ impl std::fmt::Display for Format {
             Format::Parquet => "Parquet",
             Format::WebDataset => "WebDataset tar",
             Format::Embedded => "embedded",
+            Format::Custom => "own code",
         })
     }
 }
@@ -105,7 +108,7 @@ fn find(path: &Path, format: Format, depth: usize) -> Result<Option<PathBuf>> {
     let here = match format {
         Format::Parquet => any(&|n| n.ends_with(".parquet")),
         Format::WebDataset => any(&|n| n.ends_with(".tar")),
-        Format::Embedded => false,
+        Format::Embedded | Format::Custom => false,
         Format::Cifar10 => any(&is_cifar10),
         Format::Cifar100 => any(&|n| n == "train.bin" || n == "test.bin") && any(&|n| n == "fine_label_names.txt"),
         Format::Idx => any(&is_idx),

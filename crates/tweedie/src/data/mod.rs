@@ -1,6 +1,7 @@
 //! Labelled images, captioned images and text from the layouts people have them in. [`open`] and [`open_sequences`] find
 //! the format of a path; `docs/data.md` describes each one. Sources are read lazily and by any number of threads.
 
+mod builder;
 mod cache;
 mod cifar;
 mod classes;
@@ -15,9 +16,11 @@ mod order;
 mod parquet;
 mod row_groups;
 pub mod sequence;
+mod sources;
 mod split;
 mod tar;
 
+pub use builder::{DatasetBuilder, SequenceSetBuilder};
 pub use cache::CacheMode;
 pub use detect::Format;
 pub use loader::{Batch, Loader, LoaderConfig, OnCorrupt, Position, Skipped};
@@ -27,6 +30,7 @@ pub use sequence::{
     Layout, Overlong, SequenceConfig, SequenceFormat, SequenceOptions, SequenceSet, Sequences, Task, TextSource, Texts,
     guess_task, open_sequences,
 };
+pub use sources::{CaptionedImages, FromFn, Items, from_fn};
 pub use split::Subset;
 
 pub use crate::error::DataError;
@@ -47,9 +51,33 @@ pub struct Item {
     pub label: u32,
 }
 
-/// Labelled images that can be read in any order from any thread.
+/// Labelled images that can be read in any order from any thread. For images that are in memory already there is [`Items`],
+/// for a function of the number [`from_fn`].
+///
+/// ```
+/// use tweedie::data::{Dataset, Image, ImageSource, Item, Result};
+///
+/// /// Squares of one grey each, the upper half of which is "light".
+/// struct Greys;
+///
+/// impl ImageSource for Greys {
+///     fn len(&self) -> usize {
+///         256
+///     }
+///     fn get(&self, i: usize) -> Result<Item> {
+///         Ok(Item { image: Image::filled(8, 8, &[i as u8]), label: self.label(i) })
+///     }
+///     fn label(&self, i: usize) -> u32 {
+///         (i >= 128) as u32
+///     }
+/// }
+///
+/// let data = Dataset::classes("greys", ["dark", "light"]).train(Greys).hold_out(0.1).build()?;
+/// assert_eq!(data.train()?.len() + data.val()?.len(), 256);
+/// # Ok::<(), tweedie::data::DataError>(())
+/// ```
 pub trait ImageSource: Send + Sync {
-    /// Number of examples.
+    /// Number of examples: what is below numbers them in the other calls.
     fn len(&self) -> usize;
 
     /// True if there is none.
@@ -70,7 +98,9 @@ pub trait ImageSource: Send + Sync {
     fn label(&self, i: usize) -> u32;
 
     /// Where example `i` lies, for messages.
-    fn place(&self, i: usize) -> String;
+    fn place(&self, i: usize) -> String {
+        format!("example {i}")
+    }
 
     /// Runs of examples that are cheap to read one after another, where reading at random would be much dearer. Shuffling
     /// then keeps such runs near each other.
@@ -127,7 +157,16 @@ impl Default for OpenOptions {
     }
 }
 
-/// An opened data set.
+/// An opened data set, or one that was put together from sources by [`Dataset::classes`].
+///
+/// ```
+/// use tweedie::data::Dataset;
+///
+/// let digits = Dataset::embedded("digits")?;
+/// assert_eq!((digits.class_names.len(), digits.channels), (10, 1));
+/// assert_eq!(digits.final_split()?.0.len(), 359);
+/// # Ok::<(), tweedie::data::DataError>(())
+/// ```
 #[derive(Clone)]
 pub struct Dataset {
     /// Name of the folder or file.
@@ -198,6 +237,9 @@ pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Dataset> {
         Format::Parquet => parquet::open(&root, options, classes.as_ref())?,
         Format::WebDataset => tar::open(&root, classes.as_ref())?,
         Format::Embedded => embedded::open(embedded.unwrap_or_default())?,
+        Format::Custom => {
+            return Err(DataError::Setting("own code is no format of files; see Dataset::classes".into()));
+        }
     };
     let Found { train, val, test, class_names, channels, notes } = found;
     for (split, source) in [("train", &train), ("validation", &val), ("test", &test)] {
@@ -221,20 +263,44 @@ pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Dataset> {
         test,
         notes,
     };
-    dataset.choose_validation(options);
+    dataset.val_origin = split::choose_images([&mut dataset.train, &mut dataset.val, &mut dataset.test], options);
     Ok(dataset)
 }
 
 impl Dataset {
-    fn choose_validation(&mut self, options: &OpenOptions) {
-        let splits = [&mut self.train, &mut self.val, &mut self.test];
-        self.val_origin = split::choose_validation(splits, |train| {
-            let (rest, held) = split::held_out(train.len(), options)?;
-            let share = options.val_fraction * 100.0;
-            let origin = format!("{} of {} training images held out ({share:.0} %)", held.len(), train.len());
-            let part = |indices| Arc::new(Subset::new(train.clone(), indices)) as Source;
-            Some((part(rest), part(held), origin))
-        });
+    /// Open what lies at `path` with the usual options, as [`open`] does.
+    pub fn open(path: impl AsRef<Path>) -> Result<Dataset> {
+        open(path, &OpenOptions::default())
+    }
+
+    /// A data set inside the program: `"digits"`.
+    pub fn embedded(name: &str) -> Result<Dataset> {
+        open(format!("embedded:{name}"), &OpenOptions::default())
+    }
+
+    /// Begin a data set of one's own sources: its name and those of its classes, in the order of their labels.
+    ///
+    /// ```
+    /// use tweedie::data::{Dataset, Image, Item, Items};
+    ///
+    /// let item = |grey: u8| Item { image: Image::filled(8, 8, &[grey]), label: (grey > 99) as u32 };
+    /// let mine = Dataset::classes("mine", ["dark", "light"])
+    ///     .train(Items::new((0..200).map(item).collect()))
+    ///     .hold_out(0.1)
+    ///     .test(Items::new(vec![item(5), item(120)]))
+    ///     .build()?;
+    /// assert_eq!((mine.channels, mine.format.to_string().as_str()), (1, "own code"));
+    ///
+    /// // What is wrong is named.
+    /// let e = Dataset::classes("mine", ["dark"]).train(Items::new(vec![item(200)])).build().unwrap_err();
+    /// assert!(e.to_string().contains("its label is 1, and 1 classes have names"));
+    /// # Ok::<(), tweedie::data::DataError>(())
+    /// ```
+    pub fn classes<N: Into<String>>(
+        name: impl Into<String>,
+        class_names: impl IntoIterator<Item = N>,
+    ) -> DatasetBuilder {
+        DatasetBuilder::new(name.into(), class_names.into_iter().map(Into::into).collect())
     }
 
     /// The training split, or an error that says it is missing.
@@ -256,6 +322,9 @@ impl Dataset {
     }
 
     fn lacks(&self, what: &str, folder: &str) -> DataError {
+        if self.format == Format::Custom {
+            return split::not_given(&self.name, what);
+        }
         DataError::Setting(format!(
             "data set \"{}\" has no {what} split; name its folder or files `{folder}`{}",
             self.name,

@@ -1,6 +1,7 @@
 //! Which examples belong to which split.
 
-use super::{DataError, Image, ImageSource, Item, Locality, Needed, OpenOptions, Result, TextSource};
+use super::sources::beyond;
+use super::{DataError, Image, ImageSource, Item, Locality, Needed, OpenOptions, Result, Source, TextSource};
 use crate::random::{Draw, Stream};
 use std::path::Path;
 use std::sync::Arc;
@@ -36,20 +37,44 @@ impl Split {
     }
 }
 
+/// What has a number of examples.
+pub trait Examples {
+    /// How many.
+    fn count(&self) -> usize;
+}
+
+impl Examples for dyn ImageSource {
+    fn count(&self) -> usize {
+        self.len()
+    }
+}
+
+impl Examples for dyn TextSource {
+    fn count(&self) -> usize {
+        self.len()
+    }
+}
+
 /// Some of the examples of another source.
 pub struct Subset<S: ?Sized = dyn ImageSource> {
     source: Arc<S>,
     indices: Vec<u32>,
 }
 
-impl<S: ?Sized> Subset<S> {
-    /// The examples `indices` of `source`, which must exist.
-    pub fn new(source: Arc<S>, indices: Vec<u32>) -> Subset<S> {
-        Subset { source, indices }
+impl<S: ?Sized + Examples> Subset<S> {
+    /// The examples `indices` of `source`; an error if it has not all of them.
+    pub fn new(source: Arc<S>, indices: Vec<u32>) -> Result<Subset<S>> {
+        let all = source.count();
+        match indices.iter().find(|&&i| i as usize >= all) {
+            Some(&i) => Err(beyond(i as usize, all)),
+            None => Ok(Subset { source, indices }),
+        }
     }
+}
 
-    fn of(&self, i: usize) -> usize {
-        self.indices[i] as usize
+impl<S: ?Sized> Subset<S> {
+    fn of(&self, i: usize) -> Result<usize> {
+        self.indices.get(i).map(|&i| i as usize).ok_or_else(|| beyond(i, self.indices.len()))
     }
 
     fn local(&self, whole: Option<Locality>) -> Option<Locality> {
@@ -70,19 +95,19 @@ impl ImageSource for Subset {
     }
 
     fn get(&self, i: usize) -> Result<Item> {
-        self.source.get(self.of(i))
+        self.source.get(self.of(i)?)
     }
 
     fn get_top(&self, i: usize, needed: Needed) -> Result<Item> {
-        self.source.get_top(self.of(i), needed)
+        self.source.get_top(self.of(i)?, needed)
     }
 
     fn label(&self, i: usize) -> u32 {
-        self.source.label(self.of(i))
+        self.of(i).map_or(u32::MAX, |i| self.source.label(i))
     }
 
     fn place(&self, i: usize) -> String {
-        self.source.place(self.of(i))
+        self.of(i).map_or_else(|e| e.to_string(), |i| self.source.place(i))
     }
 
     fn locality(&self) -> Option<Locality> {
@@ -96,23 +121,23 @@ impl TextSource for Subset<dyn TextSource> {
     }
 
     fn texts(&self, i: usize) -> Result<Vec<String>> {
-        self.source.texts(self.of(i))
+        self.source.texts(self.of(i)?)
     }
 
     fn texts_and_bad(&self, i: usize) -> Result<(Vec<String>, Option<DataError>)> {
-        self.source.texts_and_bad(self.of(i))
+        self.source.texts_and_bad(self.of(i)?)
     }
 
     fn image(&self, i: usize) -> Result<Option<Image>> {
-        self.source.image(self.of(i))
+        self.source.image(self.of(i)?)
     }
 
     fn place(&self, i: usize) -> String {
-        self.source.place(self.of(i))
+        self.of(i).map_or_else(|e| e.to_string(), |i| self.source.place(i))
     }
 
     fn file_name(&self, i: usize) -> Option<String> {
-        self.source.file_name(self.of(i))
+        self.source.file_name(self.of(i).ok()?)
     }
 
     fn locality(&self) -> Option<Locality> {
@@ -148,6 +173,23 @@ pub(crate) fn choose_validation<S: ?Sized>(
         }
         None => "nothing held out".into(),
     }
+}
+
+/// [`choose_validation`] for labelled images.
+pub(crate) fn choose_images(splits: [&mut Option<Source>; 3], options: &OpenOptions) -> String {
+    choose_validation(splits, |train| {
+        let (rest, held) = held_out(train.len(), options)?;
+        let share = options.val_fraction * 100.0;
+        let origin = format!("{} of {} training images held out ({share:.0} %)", held.len(), train.len());
+        let part = |indices| Some(Arc::new(Subset::new(train.clone(), indices).ok()?) as Source);
+        Some((part(rest)?, part(held)?, origin))
+    })
+}
+
+/// The error for a split that a set of own code was not given.
+pub(crate) fn not_given(name: &str, what: &str) -> DataError {
+    let how = if what == "validation" { ".validation(…) or .hold_out(…)" } else { ".train(…)" };
+    DataError::Setting(format!("data set \"{name}\" has no {what} split; give it one with {how} when it is built"))
 }
 
 /// Split into (kept, held out), or none if either were empty.

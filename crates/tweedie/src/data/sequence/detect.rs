@@ -24,6 +24,8 @@ pub enum SequenceFormat {
     JsonLines,
     /// Inside the program.
     Embedded,
+    /// No files: sources of the caller's own ([`SequenceSet::texts`](super::SequenceSet::texts)).
+    Custom,
 }
 
 impl std::fmt::Display for SequenceFormat {
@@ -36,6 +38,7 @@ impl std::fmt::Display for SequenceFormat {
             SequenceFormat::Text => "text",
             SequenceFormat::JsonLines => "JSON lines",
             SequenceFormat::Embedded => "embedded",
+            SequenceFormat::Custom => "own code",
         })
     }
 }
@@ -48,7 +51,7 @@ impl SequenceFormat {
                 Some(Task::Caption)
             }
             SequenceFormat::Text | SequenceFormat::JsonLines => Some(Task::Text),
-            SequenceFormat::Parquet => None,
+            SequenceFormat::Parquet | SequenceFormat::Custom => None,
         }
     }
 }
@@ -91,7 +94,7 @@ pub(crate) fn files(path: &Path, format: SequenceFormat) -> Result<Vec<PathBuf>>
         SequenceFormat::WebDataset => |n| n.ends_with(".tar"),
         SequenceFormat::Text => is_text,
         SequenceFormat::JsonLines => is_json_lines,
-        SequenceFormat::Embedded => |_| false,
+        SequenceFormat::Embedded | SequenceFormat::Custom => |_| false,
     };
     // Annotations lie at most in a folder of their own; do not walk into a hundred thousand images.
     let depth = if matches!(format, SequenceFormat::Coco | SequenceFormat::Karpathy) { 1 } else { 3 };
@@ -167,6 +170,7 @@ pub fn guess_task(path: impl AsRef<Path>) -> Result<Task> {
     let Ok((format, root)) = detect(path) else { return Ok(Task::Class) };
     Ok(match format {
         SequenceFormat::Coco | SequenceFormat::Karpathy | SequenceFormat::Embedded => Task::Caption,
+        SequenceFormat::Custom => Task::Class, // never found at a path
         SequenceFormat::Parquet => match files(&root, format)?.first() {
             Some(file) => parquet::guess(file)?,
             None => Task::Class,

@@ -17,7 +17,7 @@ pub use encode::{SequenceConfig, Sequences};
 pub(crate) use packed::OnBad;
 
 use super::split::{self, Subset};
-use super::{DataError, Image, Locality, OpenOptions, Result, cache};
+use super::{DataError, Image, Locality, OpenOptions, Result, SequenceSetBuilder, cache};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,7 +58,29 @@ pub enum Overlong {
     Fail,
 }
 
-/// Texts, perhaps with images, that can be read in any order from any thread.
+/// Texts, perhaps with images, that can be read in any order from any thread. A `Vec<String>` is one; for images in memory
+/// there is [`CaptionedImages`](super::CaptionedImages).
+///
+/// ```
+/// use tweedie::data::{Result, SequenceSet, TextSource};
+///
+/// /// "1 + 1 = 2" and so on.
+/// struct Sums;
+///
+/// impl TextSource for Sums {
+///     fn len(&self) -> usize {
+///         100
+///     }
+///     fn texts(&self, i: usize) -> Result<Vec<String>> {
+///         let (a, b) = (i / 10, i % 10);
+///         Ok(vec![format!("{a} + {b} = {}", a + b)])
+///     }
+/// }
+///
+/// let data = SequenceSet::texts("sums").train(Sums).hold_out(0.2).build()?;
+/// assert_eq!(data.train()?.len() + data.val()?.len(), 100);
+/// # Ok::<(), tweedie::data::DataError>(())
+/// ```
 pub trait TextSource: Send + Sync {
     /// Number of examples: images, lines, rows, or pieces of a stream.
     fn len(&self) -> usize;
@@ -83,7 +105,9 @@ pub trait TextSource: Send + Sync {
     }
 
     /// Where example `i` lies, for messages.
-    fn place(&self, i: usize) -> String;
+    fn place(&self, i: usize) -> String {
+        format!("example {i}")
+    }
 
     /// The name of image `i`: its file below the folder of images, or what the data set calls it.
     fn file_name(&self, i: usize) -> Option<String> {
@@ -96,8 +120,16 @@ pub trait TextSource: Send + Sync {
         None
     }
 
-    /// Bytes of all texts, about.
-    fn bytes(&self) -> u64;
+    /// Bytes of all texts, about. Without an own answer, a few of the texts are read to tell: a large source, of which
+    /// packed text asks this for every window, should know.
+    fn bytes(&self) -> u64 {
+        const SAMPLES: usize = 16;
+        let n = self.len();
+        let step = n.div_ceil(SAMPLES).max(1);
+        let one = |i: usize| self.texts(i).map_or(0, |texts| texts.iter().map(|t| t.len() as u64).sum::<u64>());
+        let (count, sum) = (0..n).step_by(step).fold((0, 0), |(count, sum), i| (count + 1, sum + one(i)));
+        (sum as f64 / f64::from(count.max(1)) * n as f64) as u64
+    }
 
     /// The example that holds byte `at` of all texts, and the share of it that lies before.
     fn at_byte(&self, at: u64) -> Result<(usize, f64)> {
@@ -235,7 +267,7 @@ pub fn open_sequences(path: impl AsRef<Path>, options: &SequenceOptions) -> Resu
 }
 
 /// Examples that stand alone are held out by a hash of their number; of a stream the end is.
-fn hold_out(all: &Texts, options: &SequenceOptions) -> Option<(Texts, Texts, String)> {
+pub(super) fn hold_out(all: &Texts, options: &SequenceOptions) -> Option<(Texts, Texts, String)> {
     let (n, share) = (all.len(), options.open.val_fraction);
     let (rest, held, what) = if options.layout == Layout::Packed {
         let least = (share > 0.0) as usize; // a short text has few pieces
@@ -253,11 +285,40 @@ fn hold_out(all: &Texts, options: &SequenceOptions) -> Option<(Texts, Texts, Str
         Layout::Packed => format!("{what} held out ({:.0} %)", share * 100.0),
         Layout::Lines => format!("{} of {n} {what} held out ({:.0} %)", held.len(), share * 100.0),
     };
-    let part = |indices| Arc::new(Subset::new(all.clone(), indices)) as Texts;
-    Some((part(rest), part(held), origin))
+    let part = |indices| Some(Arc::new(Subset::new(all.clone(), indices).ok()?) as Texts);
+    Some((part(rest)?, part(held)?, origin))
 }
 
 impl SequenceSet {
+    /// Open what lies at `path` with the usual options, as [`open_sequences`] does.
+    pub fn open(path: impl AsRef<Path>) -> Result<SequenceSet> {
+        open_sequences(path, &SequenceOptions::default())
+    }
+
+    /// A set of captions inside the program: `"shapes"`.
+    pub fn embedded(name: &str) -> Result<SequenceSet> {
+        SequenceSet::open(format!("embedded:{name}"))
+    }
+
+    /// Begin a set of captioned images of one's own sources.
+    ///
+    /// ```
+    /// use tweedie::data::{CaptionedImages, Image, SequenceSet};
+    ///
+    /// let grey = |v: u8| (Image::filled(8, 8, &[v; 3]), vec![format!("grey number {v}")]);
+    /// let mine = SequenceSet::captions("greys").train(CaptionedImages::new((0..50).map(grey).collect())).build()?;
+    /// assert_eq!(mine.train()?.texts(7)?, ["grey number 7"]);
+    /// # Ok::<(), tweedie::data::DataError>(())
+    /// ```
+    pub fn captions(name: impl Into<String>) -> SequenceSetBuilder {
+        SequenceSetBuilder::new(name.into(), Task::Caption)
+    }
+
+    /// Begin a set of texts of one's own sources.
+    pub fn texts(name: impl Into<String>) -> SequenceSetBuilder {
+        SequenceSetBuilder::new(name.into(), Task::Text)
+    }
+
     /// The training split, or an error that says it is missing.
     pub fn train(&self) -> Result<&Texts> {
         self.train.as_ref().ok_or_else(|| self.lacks("training", "train"))
@@ -277,6 +338,9 @@ impl SequenceSet {
     }
 
     fn lacks(&self, what: &str, name: &str) -> DataError {
+        if self.format == SequenceFormat::Custom {
+            return split::not_given(&self.name, what);
+        }
         DataError::Setting(format!("data set \"{}\" has no {what} split; name its folder or files `{name}`", self.name))
     }
 
