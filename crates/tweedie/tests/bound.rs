@@ -2,12 +2,11 @@
 //!
 //! Seeds are fixed; statistical bounds are 5 standard errors.
 
-use tweedie::Result;
 use tweedie::bound::{Bounds, Conditioned, Known, MddBound, Predict, Score, TddBound};
 use tweedie::config::{Method, ModelConfig};
 use tweedie::model::{DenoiserConfig, Input, Model, Sizes};
 use tweedie::sample::draw;
-use tweedie::schedule::{Schedule, ScheduleKind};
+use tweedie::{Process, Result, Schedule, ScheduleKind};
 use tweedie_engine::{DType, Device, Tensor, rng};
 
 fn uniform(stream: u32, i: u32) -> f64 {
@@ -29,8 +28,7 @@ fn score(p: &[f64], token: u32) -> Score {
 /// p(k|y_t) = softmax_k(λ·√ᾱ/(1−ᾱ)·y_t + ln π_k) for independent tokens.
 struct Oracle<'a> {
     prior: &'a [f64],
-    schedule: &'a Schedule,
-    lambda: f64,
+    process: &'a Process,
 }
 
 impl Predict for Oracle<'_> {
@@ -40,7 +38,7 @@ impl Predict for Oracle<'_> {
         let (k, n) = (self.prior.len(), clean.len() / t.len());
         let of = |(i, y): (usize, &[f32])| {
             let t = t[i / n] as usize;
-            let scale = self.lambda * self.schedule.signal(t) / (1.0 - self.schedule.alpha_bar(t));
+            let scale = self.process.signal(t) / (1.0 - self.process.schedule().alpha_bar(t));
             let l: Vec<f64> = y.iter().zip(self.prior).map(|(y, p)| scale * *y as f64 + p.ln()).collect();
             let max = l.iter().copied().fold(f64::MIN, f64::max);
             let sum: f64 = l.iter().map(|l| (l - max).exp()).sum();
@@ -54,9 +52,9 @@ impl Predict for Oracle<'_> {
 /// The bound of `examples` sequences of independent tokens, by batches.
 fn tdd(prior: &[f64], kind: ScheduleKind, steps: usize, lambda: f64, examples: u32, n: usize, draws: usize) -> Bounds {
     let vocab = prior.len();
-    let schedule = Schedule::new(kind, steps, vocab).unwrap();
-    let oracle = Oracle { prior, schedule: &schedule, lambda };
-    let bound = TddBound::new(&schedule, lambda, vocab, draws, 7).unwrap();
+    let process = Process::new(Schedule::new(kind, steps, vocab).unwrap()).with_lambda(lambda).unwrap();
+    let oracle = Oracle { prior, process: &process };
+    let bound = TddBound::new(&process, vocab, draws, 7).unwrap();
     let mut all = Bounds::default();
     for first in (0..examples).step_by(64) {
         let ids: Vec<u32> = (first..examples.min(first + 64)).collect();
@@ -109,14 +107,14 @@ fn the_oracle_of_any_prior_reaches_its_entropy() {
 #[test]
 fn the_standard_error_covers_the_draws() {
     let prior = [0.6, 0.3, 0.1];
-    let schedule = Schedule::new(ScheduleKind::Cosine, 1000, 3).unwrap();
-    let oracle = Oracle { prior: &prior, schedule: &schedule, lambda: 1.0 };
+    let process = Process::new(Schedule::new(ScheduleKind::Cosine, 1000, 3).unwrap());
+    let oracle = Oracle { prior: &prior, process: &process };
     let tokens: Vec<u32> = (0..64).map(|i| draw(&prior, uniform(2, i)) as u32).collect();
     let ids: Vec<u32> = (0..16).collect();
     let known = Known { tokens: &tokens, n: 4, vocab: 3, examples: &ids, weights: None };
     let runs: Vec<_> = (0..100)
         .map(|seed| {
-            let bound = TddBound::new(&schedule, 1.0, 3, 8, seed).unwrap();
+            let bound = TddBound::new(&process, 3, 8, seed).unwrap();
             bound.of(&oracle, &Device::Cpu, &known).unwrap().of_these()
         })
         .collect();
@@ -244,8 +242,8 @@ fn an_untrained_network_knows_nothing() {
     c.method = Method::Tdd;
     let m = Model::new(&c, Sizes { vocab: V, tokens: 5 }, &Device::Cpu, DType::F32, 1).unwrap();
     let predict = Conditioned::new(&m, None).unwrap();
-    let schedule = Schedule::new(ScheduleKind::Cosine, 100, V).unwrap();
-    let bound = TddBound::new(&schedule, 1.0, V, 4, 0).unwrap();
+    let process = Process::new(Schedule::new(ScheduleKind::Cosine, 100, V).unwrap());
+    let bound = TddBound::new(&process, V, 4, 0).unwrap();
     // It is wrong at t = 1 too, where SNR is large: the bound is far above ln V.
     assert!(bound.of(&predict, &Device::Cpu, &known).unwrap().per_token().mean > 10.0);
     assert!(bound.of(&predict, &Device::Cpu, &Known { vocab: 8, ..known }).is_err());

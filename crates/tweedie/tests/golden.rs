@@ -2,9 +2,9 @@
 
 use safetensors::SafeTensors;
 use tweedie::config::{LossConfig, Method, ModelConfig};
-use tweedie::loss::{NoiseOf, Rows, corrupt, tdd_loss};
+use tweedie::loss::{NoiseOf, Rows, TddLoss};
 use tweedie::model::{Conditioning, DenoiserConfig, Gelu, Model, Pass, Pool, Sizes, VitConfig};
-use tweedie::schedule::{Schedule, ScheduleKind};
+use tweedie::{Process, Schedule, ScheduleKind};
 use tweedie_engine::ops::tokens;
 use tweedie_engine::{DType, Device, Tape, Tensor};
 
@@ -73,20 +73,12 @@ fn worst(file: &str, device: &Device, dtype: DType) -> f64 {
         assert_eq!(g.0.tensor(&key).unwrap().shape(), shape.as_slice(), "{name}");
         model.params.set(*id, &g.f32(&key)).unwrap();
     }
-    let schedule = Schedule::new(ScheduleKind::Cosine, 1000, sizes.vocab).unwrap();
-    let want: Vec<f32> = (0..=1000).map(|t| schedule.alpha_bar(t) as f32).collect();
+    let process = Process::new(Schedule::new(ScheduleKind::Cosine, 1000, sizes.vocab).unwrap());
+    let want: Vec<f32> = (0..=1000).map(|t| process.schedule().alpha_bar(t) as f32).collect();
     assert!(relative(&want, &g.f32("alpha_bar")) < 1e-7);
-    let t = g.ints("in.t");
-    let rows = Rows {
-        tokens: g.ints("in.tokens"),
-        drop: g.ints("in.drop"),
-        examples: (0..t.len() as u32).collect(),
-        targets: None,
-        known: None,
-        t,
-    };
+    let rows = Rows { drop: g.ints("in.drop"), ..Rows::new(g.ints("in.tokens"), g.ints("in.t")) };
     let images = g.tensor("in.images", device);
-    let noise = NoiseOf::Given(g.tensor("in.eps", device));
+    let noise = || NoiseOf::Given(g.tensor("in.eps", device));
     let mut worst = 0.0_f64;
     let mut note = |what: &str, x: &[f32], want: &[f32]| {
         let e = relative(x, want);
@@ -99,7 +91,8 @@ fn worst(file: &str, device: &Device, dtype: DType) -> f64 {
         let loss = {
             let p = Pass { tape: &tape, params: &model.params, dtype, drop: None, recompute: name == "smoothed" };
             let config = LossConfig { weighted, smoothing, ..LossConfig::default() };
-            tdd_loss(&p, &model, &images, &rows, &schedule, 1.0, &noise, &config).unwrap()
+            let loss = TddLoss { process: &process, config: &config, noise: noise() };
+            loss.of(&p, &model, Some(&images), &rows).unwrap()
         };
         note(name, &loss.value().to_vec().unwrap(), &g.f32(&format!("out.loss.{name}")));
         if name == "plain" {
@@ -116,7 +109,7 @@ fn worst(file: &str, device: &Device, dtype: DType) -> f64 {
     let k = rows.t.len() / images.shape()[0];
     let cond = tokens::repeat(&tape, &model.condition(&p, &images).unwrap(), k).unwrap();
     note("condition", &cond.value().to_vec().unwrap(), &g.f32("out.cond"));
-    let noisy = corrupt(device, &rows, sizes.tokens, sizes.vocab, &schedule, 1.0, &noise).unwrap();
+    let noisy = rows.corrupt(&process, device, (sizes.tokens, sizes.vocab), &noise()).unwrap();
     let drop = Tensor::from_u32(device, &[rows.drop.len()], rows.drop.clone()).unwrap();
     let cond = model.project_condition(&p, &cond).unwrap();
     let features = model.denoise(&p, &noisy, &rows.t, &cond, Some(&drop)).unwrap();

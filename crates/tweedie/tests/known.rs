@@ -1,13 +1,13 @@
 //! `train.known`: tokens that are next to clean beside others at their copy's time.
 
-use tweedie::config::{Config, LossConfig, Method, ModelConfig, SampleConfig, Sampler, Unmasking};
+use tweedie::config::{Config, LossConfig, Method, ModelConfig, SampleConfig, SamplerKind, Unmasking};
 use tweedie::data::Task;
-use tweedie::loss::{NoiseOf, Rows, corrupt, known_tokens, tdd_sequence_loss};
+use tweedie::loss::{NoiseOf, Rows, TddLoss, known_tokens};
 use tweedie::model::{
     ConditionAttention, Conditioning, DenoiserConfig, DenoiserKind, Input, Model, Pass, Pool, Sizes, VitConfig,
 };
-use tweedie::sample::{At, Conditioned, Denoise, Generator, Request};
-use tweedie::schedule::{Schedule, ScheduleKind};
+use tweedie::sample::{At, Conditioned, Denoise, Generated, Request, TokenSampler};
+use tweedie::{Process, Schedule, ScheduleKind, Trained};
 use tweedie_engine::ops::noisy_input::noisy_input;
 use tweedie_engine::{DType, Device, Noise, Tape, Tensor, cases};
 
@@ -15,8 +15,8 @@ const CPU: Device = Device::Cpu;
 const SIZES: Sizes = Sizes { vocab: 11, tokens: 5 };
 const ROWS: usize = 4;
 
-fn schedule() -> Schedule {
-    Schedule::new(ScheduleKind::Cosine, 1000, SIZES.vocab).unwrap()
+fn process() -> Process {
+    Process::new(Schedule::new(ScheduleKind::Cosine, 1000, SIZES.vocab).unwrap())
 }
 
 fn model(condition: Conditioning, attention: ConditionAttention) -> Model {
@@ -38,12 +38,10 @@ fn images(m: &Model, count: usize) -> Option<Tensor> {
 
 fn rows(known: Option<Vec<bool>>) -> Rows {
     Rows {
-        tokens: (0..ROWS * SIZES.tokens).map(|i| (i * 7 % SIZES.vocab) as u32).collect(),
-        t: vec![1000, 700, 400, 90],
         drop: vec![0, 1, 0, 0],
         examples: (10..10 + ROWS as u32).collect(),
-        targets: None,
         known,
+        ..Rows::new((0..ROWS * SIZES.tokens).map(|i| (i * 7 % SIZES.vocab) as u32).collect(), vec![1000, 700, 400, 90])
     }
 }
 
@@ -59,10 +57,11 @@ fn time_of(rows: &Rows, i: usize) -> usize {
 /// y = λ√ᾱ·onehot + √(1−ᾱ)·ε of each token, with the ᾱ of its own time.
 #[test]
 fn every_token_has_its_own_level() {
-    let (s, rows, lambda) = (schedule(), rows(Some(some_known())), 0.8);
+    let (process, rows, lambda) = (process(), rows(Some(some_known())), 0.8);
+    let (s, process) = (process.schedule().clone(), process.with_lambda(lambda).unwrap());
     let (n, v) = (SIZES.tokens, SIZES.vocab);
     let eps = cases::random(4, &[ROWS, n, v], 1.0);
-    let y = corrupt(&CPU, &rows, n, v, &s, lambda, &NoiseOf::Given(eps.clone())).unwrap();
+    let y = rows.corrupt(&process, &CPU, (n, v), &NoiseOf::Given(eps.clone())).unwrap();
     let (y, eps) = (y.vectors(DType::F32).unwrap().to_vec().unwrap(), eps.to_vec().unwrap());
     for (i, y) in y.into_iter().enumerate() {
         let t = time_of(&rows, i / v);
@@ -81,7 +80,8 @@ fn loss(m: &mut Model, rows: &Rows, weighted: bool) -> (f64, Vec<Vec<f32>>) {
         let p = Pass { tape: &tape, params: &m.params, dtype: DType::F32, drop: None, recompute: false };
         let noise = Noise::new(&CPU, 5, 1, 0).unwrap();
         let l = LossConfig { weighted, smoothing: 0.0, ..LossConfig::default() };
-        tdd_sequence_loss(&p, m, images.as_ref(), rows, None, &schedule(), 1.0, &NoiseOf::Drawn(&noise), &l).unwrap()
+        let loss = TddLoss { process: &process(), config: &l, noise: NoiseOf::Drawn(&noise) };
+        loss.of(&p, m, images.as_ref(), rows).unwrap()
     };
     let value = loss.value().item().unwrap() as f64;
     tape.backward(&loss, Some(&mut m.params)).unwrap();
@@ -108,27 +108,28 @@ fn where_nothing_is_known_all_is_as_with_one_time() {
 #[test]
 fn the_loss_weighs_open_tokens_by_their_time() {
     for mut m in models() {
-        let (s, mut rows) = (schedule(), rows(Some(some_known())));
+        let (process, mut rows) = (process(), rows(Some(some_known())));
         (rows.t, rows.drop) = (vec![400; ROWS], vec![0; ROWS]); // one time for all open tokens, as a sampler has it
         let (n, v) = (SIZES.tokens, SIZES.vocab);
         let images = images(&m, ROWS / 2);
         let network = Conditioned::new(&m, images.as_ref(), 2, false).unwrap();
         let noise = Noise::new(&CPU, 5, 1, 0).unwrap();
-        let noisy = corrupt(&CPU, &rows, n, v, &s, 1.0, &NoiseOf::Drawn(&noise)).unwrap();
+        let noisy = rows.corrupt(&process, &CPU, (n, v), &NoiseOf::Drawn(&noise)).unwrap();
         let tape = Tape::inference();
         let zero = tape.constant(Tensor::zeros(&CPU, &[24], DType::F32).unwrap());
-        let u = noisy_input(&tape, &noisy, &tape.constant(network.weight().unwrap().clone()), &zero, DType::F32);
+        let weight = network.weight().unwrap().unwrap().clone();
+        let u = noisy_input(&tape, &noisy, &tape.constant(weight), &zero, DType::F32);
         let flags = rows.known.iter().flatten().map(|k| *k as u32).collect();
         let flags = Tensor::from_u32(&CPU, &[ROWS, n], flags).unwrap();
         let at = At { t: 400, known: Some(&flags) };
-        let logits = Denoise::logits(&network, u.unwrap().value(), at, false).unwrap().to_vec().unwrap();
+        let logits = Denoise::logits(&network, u.unwrap().value(), at).unwrap().to_vec().unwrap();
         let nats = |i: usize| {
             let l = &logits[i * v..][..v];
             l.iter().map(|x| (*x as f64).exp()).sum::<f64>().ln() - l[rows.tokens[i] as usize] as f64
         };
         let open: Vec<usize> = (0..ROWS * n).filter(|i| !some_known()[*i]).collect();
         for weighted in [false, true] {
-            let weight = |i: usize| if weighted { s.alpha_bar(time_of(&rows, i)) } else { 1.0 };
+            let weight = |i: usize| if weighted { process.schedule().alpha_bar(time_of(&rows, i)) } else { 1.0 };
             let want = open.iter().map(|i| weight(*i) * nats(*i)).sum::<f64>() / open.len() as f64;
             let got = loss(&mut m, &rows, weighted).0;
             assert!((got - want).abs() < 1e-5 * want, "{weighted}: {got} {want}");
@@ -166,11 +167,15 @@ fn known_tokens_have_their_chances() {
 fn settled_tokens_come_with_their_probabilities() {
     let c = SampleConfig { unmask: Unmasking::Confident, steps: 5, guesses: 0.5, ..SampleConfig::default() };
     let given: Vec<Option<u32>> = (0..2 * SIZES.tokens).map(|i| (i % 3 == 0).then_some(i as u32)).collect();
-    for (m, sampler) in models().into_iter().zip([Sampler::Argmax, Sampler::Multinomial]) {
+    for (m, sampler) in models().into_iter().zip([SamplerKind::Argmax, SamplerKind::Multinomial]) {
         let c = SampleConfig { sampler, ..c.clone() };
-        let (s, images) = (schedule(), images(&m, 2));
+        let images = images(&m, 2);
+        let trained = Trained::bare(m, process());
+        let generate = |c: &SampleConfig, r: &Request| -> Generated {
+            TokenSampler::new(&trained, c).unwrap().generate(r).unwrap()
+        };
         let r = Request { given: Some(&given), trace: Some(0), ..Request::new(images.as_ref(), &[0, 1]) };
-        let got = Generator::new(&m, &s, 1.0, &c).unwrap().generate(&r).unwrap();
+        let got = generate(&c, &r);
         for (i, (token, log_prob)) in got.tokens.iter().zip(&got.log_probs).enumerate() {
             match given[i] {
                 Some(g) => assert_eq!((*token, *log_prob), (g, 0.0)),
@@ -181,12 +186,11 @@ fn settled_tokens_come_with_their_probabilities() {
             }
         }
         let quiet = Request { trace: None, ..r };
-        let again = Generator::new(&m, &s, 1.0, &c).unwrap().generate(&quiet).unwrap();
+        let again = generate(&c, &quiet);
         assert_eq!((again.tokens, again.log_probs), (got.tokens, got.log_probs));
         let one = |unmask| {
             let c = SampleConfig { unmask, steps: 1, ..c.clone() };
-            let r = Request::new(images.as_ref(), &[0, 1]);
-            Generator::new(&m, &s, 1.0, &c).unwrap().generate(&r).unwrap()
+            generate(&c, &Request::new(images.as_ref(), &[0, 1]))
         };
         assert_eq!(one(Unmasking::Confident), one(Unmasking::Random));
     }
@@ -225,7 +229,7 @@ fn what_cannot_know_is_refused() {
     let p = Pass::inference(&tape, &m.params, DType::F32);
     let rows = rows(Some(some_known()));
     let eps = cases::random(4, &[ROWS, SIZES.tokens, SIZES.vocab], 1.0);
-    let y = corrupt(&CPU, &rows, SIZES.tokens, SIZES.vocab, &schedule(), 1.0, &NoiseOf::Given(eps)).unwrap();
+    let y = rows.corrupt(&process(), &CPU, (SIZES.tokens, SIZES.vocab), &NoiseOf::Given(eps)).unwrap();
     let context = m.context(&p, images(&m, ROWS).as_ref(), false).unwrap();
     let e = m.features(&p, &Input::Noisy(&y), &[1; ROWS * 5], &context).unwrap_err().to_string();
     assert!(e.contains("condition_attention"), "{e}");

@@ -2,11 +2,11 @@
 //! copy, in values and in all gradients.
 
 use tweedie::config::ModelConfig;
-use tweedie::loss::{NoiseOf, Rows, corrupt};
+use tweedie::loss::{NoiseOf, Rows};
 use tweedie::model::{
     ConditionAttention, Context, DenoiserConfig, Input, Model, Pass, Pool, Positions, Sizes, VitConfig,
 };
-use tweedie::schedule::{Schedule, ScheduleKind};
+use tweedie::{Process, Schedule, ScheduleKind};
 use tweedie_engine::ops::noisy_input::NoisyTokens;
 use tweedie_engine::ops::tokens;
 use tweedie_engine::{DType, Device, Noise, Tape, Tensor, cases};
@@ -44,16 +44,16 @@ fn images() -> Tensor {
 fn noisy() -> (NoisyTokens, Vec<u32>) {
     let r = IMAGES * COPIES;
     let rows = Rows {
-        tokens: (0..r * SIZES.tokens).map(|i| (i * 7 % SIZES.vocab) as u32).collect(),
-        t: (0..r as u32).map(|i| 50 + 170 * i).collect(),
         drop: DROP.to_vec(),
-        examples: (0..r as u32).collect(),
-        targets: None,
-        known: None,
+        ..Rows::new(
+            (0..r * SIZES.tokens).map(|i| (i * 7 % SIZES.vocab) as u32).collect(),
+            (0..r as u32).map(|i| 50 + 170 * i).collect(),
+        )
     };
-    let schedule = Schedule::new(ScheduleKind::Cosine, 1000, SIZES.vocab).unwrap();
+    let process = Process::new(Schedule::new(ScheduleKind::Cosine, 1000, SIZES.vocab).unwrap());
     let noise = Noise::new(&Device::Cpu, 5, 1, 0).unwrap();
-    let y = corrupt(&Device::Cpu, &rows, SIZES.tokens, SIZES.vocab, &schedule, 1.0, &NoiseOf::Drawn(&noise)).unwrap();
+    let sizes = (SIZES.tokens, SIZES.vocab);
+    let y = rows.corrupt(&process, &Device::Cpu, sizes, &NoiseOf::Drawn(&noise)).unwrap();
     (y, rows.t)
 }
 

@@ -2,20 +2,22 @@
 //!
 //! Seeds are fixed. A bound of 5 standard errors fails by chance once in about two million comparisons.
 
-use tweedie::config::{Method, ModelConfig, NoiseKind, PosteriorMean, SampleConfig, Sampler, Unmasking};
-use tweedie::loss::{NoiseOf, Rows, corrupt};
+use tweedie::config::{Method, ModelConfig, NoiseKind, PosteriorMean, SampleConfig, SamplerKind, Unmasking};
+use tweedie::loss::{NoiseOf, Rows};
 use tweedie::model::{ConditionAttention, Conditioning, DenoiserConfig, Input, Model, Pass, Pool, Sizes, VitConfig};
-use tweedie::sample::{Conditioned, Denoise, Ending, Fill, Generated, Generator, Projection, Request, cholesky, gram};
-use tweedie::schedule::{Schedule, ScheduleKind};
+use tweedie::sample::{
+    Conditioned, Denoise, Ending, Fill, Generated, Projection, Request, TokenSampler, cholesky, gram,
+};
+use tweedie::{Process, Schedule, ScheduleKind, Trained};
 use tweedie_engine::ops::noisy_input::noisy_input;
 use tweedie_engine::{DType, Device, Noise, Tape, Tensor, cases};
 
 const CPU: Device = Device::Cpu;
-const SAMPLERS: [Sampler; 5] =
-    [Sampler::Argmax, Sampler::Multinomial, Sampler::Softmax, Sampler::Ddim, Sampler::Ancestral];
+const SAMPLERS: [SamplerKind; 5] =
+    [SamplerKind::Argmax, SamplerKind::Multinomial, SamplerKind::Softmax, SamplerKind::Ddim, SamplerKind::Ancestral];
 
-fn schedule(vocab: usize) -> Schedule {
-    Schedule::new(ScheduleKind::Cosine, 1000, vocab).unwrap()
+fn process(vocab: usize) -> Process {
+    Process::new(Schedule::new(ScheduleKind::Cosine, 1000, vocab).unwrap())
 }
 
 /// A small network with random weights, larger than at the start of training so that all of them count.
@@ -42,12 +44,17 @@ fn images(n: usize) -> Tensor {
     cases::random(900, &[n, 1, 8, 8], 1.0)
 }
 
-fn config(sampler: Sampler, steps: usize) -> SampleConfig {
+fn config(sampler: SamplerKind, steps: usize) -> SampleConfig {
     SampleConfig { sampler, steps, seed: 5, ..SampleConfig::default() }
 }
 
-fn generate(m: &Model, c: &SampleConfig, r: &Request) -> Generated {
-    Generator::new(m, &schedule(m.sizes().vocab), 1.0, c).unwrap().generate(r).unwrap()
+fn trained(m: Model) -> Trained {
+    let vocab = m.sizes().vocab;
+    Trained::bare(m, process(vocab))
+}
+
+fn generate(t: &Trained, c: &SampleConfig, r: &Request) -> Generated {
+    TokenSampler::new(t, c).unwrap().generate(r).unwrap()
 }
 
 /// The largest distance, in standard errors, between the covariance of drawn noise and W·Wᵀ.
@@ -104,7 +111,7 @@ fn first_tokens(m: &Model, projection: &Projection, examples: std::ops::Range<u3
     for ids in ids.chunks(2000) {
         let ids = Tensor::from_u32(&CPU, &[ids.len()], ids.to_vec()).unwrap();
         let u = projection.draw(&Noise::new(&CPU, 8, 2, 0).unwrap(), &ids, tokens).unwrap();
-        let logits = Denoise::logits(&network, &u, 500.into(), false).unwrap().to_vec().unwrap();
+        let logits = Denoise::logits(&network, &u, 500.into()).unwrap().to_vec().unwrap();
         for l in logits.chunks_exact(vocab) {
             let best = (0..vocab).fold(0, |b, k| if l[k] > l[b] { k } else { b });
             counts[best] += 1.0;
@@ -156,20 +163,13 @@ fn a_cached_condition_gives_the_same_logits() {
         let network = Conditioned::new(&m, Some(&images(b)), k, true).unwrap();
         for t in [1000_u32, 400, 1] {
             let r = b * k;
-            let rows = Rows {
-                tokens: (0..r * 5).map(|i| (i * 7 % 11) as u32).collect(),
-                t: vec![t; r],
-                drop: vec![0; r],
-                examples: (0..r as u32).collect(),
-                targets: None,
-                known: None,
-            };
+            let rows = Rows::new((0..r * 5).map(|i| (i * 7 % 11) as u32).collect(), vec![t; r]);
             let noise = Noise::new(&CPU, 5, 1, 0).unwrap();
-            let noisy = corrupt(&CPU, &rows, 5, 11, &schedule(11), 1.0, &NoiseOf::Drawn(&noise)).unwrap();
+            let noisy = rows.corrupt(&process(11), &CPU, (5, 11), &NoiseOf::Drawn(&noise)).unwrap();
             let tape = Tape::inference();
             let p = Pass::inference(&tape, &m.params, DType::F32);
             let zero = tape.constant(Tensor::zeros(&CPU, &[24], DType::F32).unwrap());
-            let w = tape.constant(network.weight().unwrap().clone());
+            let w = tape.constant(network.weight().unwrap().unwrap().clone());
             let u = noisy_input(&tape, &noisy, &w, &zero, DType::F32).unwrap();
             let cond = m.project_condition(&p, &m.condition(&p, &images(b)).unwrap()).unwrap();
             let cond = tweedie_engine::ops::tokens::repeat(&tape, &cond, k).unwrap();
@@ -178,13 +178,13 @@ fn a_cached_condition_gives_the_same_logits() {
                 let f = m.denoise(&p, &noisy, &rows.t, &cond, Some(&drop)).unwrap();
                 m.logits(&p, &f).unwrap().value().to_vec().unwrap()
             };
-            let of =
-                |guided| Denoise::logits(&network, u.value(), (t as usize).into(), guided).unwrap().to_vec().unwrap();
+            let plain = Denoise::logits(&network, u.value(), (t as usize).into()).unwrap().to_vec().unwrap();
+            let pairs = network.logits_of_pairs(u.value(), (t as usize).into()).unwrap().to_vec().unwrap();
             let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5 * (1.0 + b.abs()));
             let (with, without) = (joint(0), joint(1));
-            assert!(close(&of(false), &with), "{attention:?} at {t}");
+            assert!(close(&plain, &with), "{attention:?} at {t}");
             let width = 5 * 11;
-            for (i, pair) in of(true).chunks_exact(2 * width).enumerate() {
+            for (i, pair) in pairs.chunks_exact(2 * width).enumerate() {
                 assert!(close(&pair[..width], &with[i * width..][..width]), "{attention:?} at {t}, row {i}");
                 assert!(close(&pair[width..], &without[i * width..][..width]), "{attention:?} at {t}, row {i}, null");
             }
@@ -237,7 +237,7 @@ fn guided_features_give_guided_logits() {
         let of = |method, vocab| model(method, Conditioning::Image, attention, Sizes { vocab, tokens: n });
         let (tdd, mdd, few) = (of(Method::Tdd, v), of(Method::Mdd, v), of(Method::Tdd, 20));
         let [tdd, mdd, few] = [&tdd, &mdd, &few].map(|m| Conditioned::new(m, Some(&images(b)), 1, true).unwrap());
-        let pairs = Denoise::logits(&tdd, &u, 300.into(), true).unwrap();
+        let pairs = tdd.logits_of_pairs(&u, 300.into()).unwrap();
         same(pairs, Denoise::guided(&tdd, &u, 300.into(), 3.0).unwrap(), &format!("{attention:?}"));
         let pairs = Fill::logits(&mdd, &ids, 300, true).unwrap();
         same(pairs, Fill::guided(&mdd, &ids, 300, 3.0).unwrap(), &format!("{attention:?}, the twin"));
@@ -246,8 +246,8 @@ fn guided_features_give_guided_logits() {
 }
 
 /// Every sampler of both methods, guided or not.
-fn every(sizes: Sizes, mut f: impl FnMut(&Model, &SampleConfig, &str)) {
-    let tdd = tdd(sizes);
+fn every(sizes: Sizes, mut f: impl FnMut(&Trained, &SampleConfig, &str)) {
+    let tdd = trained(tdd(sizes));
     for sampler in SAMPLERS {
         for (guidance, posterior_mean) in
             [(1.0, PosteriorMean::Soft), (2.0, PosteriorMean::Argmax), (1.0, PosteriorMean::Drawn)]
@@ -256,19 +256,19 @@ fn every(sizes: Sizes, mut f: impl FnMut(&Model, &SampleConfig, &str)) {
             f(&tdd, &c, &format!("{sampler:?}, guidance {guidance}, {posterior_mean:?}"));
         }
     }
-    let knowing = tdd.knowing(true);
+    let knowing = trained(tdd.model.knowing(true));
     for (sampler, guidance, unmask) in [
-        (Sampler::Argmax, 1.0, Unmasking::Confident),
-        (Sampler::Multinomial, 2.0, Unmasking::Confident),
-        (Sampler::Argmax, 1.0, Unmasking::Random),
-        (Sampler::Ddim, 2.0, Unmasking::Random),
+        (SamplerKind::Argmax, 1.0, Unmasking::Confident),
+        (SamplerKind::Multinomial, 2.0, Unmasking::Confident),
+        (SamplerKind::Argmax, 1.0, Unmasking::Random),
+        (SamplerKind::Ddim, 2.0, Unmasking::Random),
     ] {
         let c = SampleConfig { guidance, unmask, guesses: 0.5, ..config(sampler, 6) };
         f(&knowing, &c, &format!("knowing, {sampler:?}, {unmask:?}, guidance {guidance}"));
     }
-    let mdd = model(Method::Mdd, Conditioning::Image, ConditionAttention::Prefix, sizes);
+    let mdd = trained(model(Method::Mdd, Conditioning::Image, ConditionAttention::Prefix, sizes));
     for unmask in [Unmasking::Random, Unmasking::Confident] {
-        for (guidance, sampler) in [(1.0, Sampler::Multinomial), (2.0, Sampler::Argmax)] {
+        for (guidance, sampler) in [(1.0, SamplerKind::Multinomial), (2.0, SamplerKind::Argmax)] {
             let c = SampleConfig { guidance, unmask, ..config(sampler, 6) };
             f(&mdd, &c, &format!("masked, {unmask:?}, guidance {guidance}"));
         }
@@ -279,10 +279,10 @@ fn every(sizes: Sizes, mut f: impl FnMut(&Model, &SampleConfig, &str)) {
 fn given_tokens_are_never_changed() {
     let (sizes, b) = (Sizes { vocab: 60, tokens: 6 }, 3);
     let given: Vec<Option<u32>> = (0..b * 6).map(|i| (i % 3 == 1).then_some((i * 11 % 60) as u32)).collect();
-    every(sizes, |m, c, name| {
+    every(sizes, |t, c, name| {
         let images = images(b);
         let r = Request { given: Some(&given), trace: Some(3), ..Request::new(Some(&images), &[0, 1, 2]) };
-        let got = generate(m, c, &r);
+        let got = generate(t, c, &r);
         assert_eq!(got.steps.len(), 6, "{name}");
         for tokens in got.steps.iter().map(|s| &s.tokens).chain([&got.tokens]) {
             for (g, t) in given.iter().zip(tokens) {
@@ -291,7 +291,7 @@ fn given_tokens_are_never_changed() {
         }
         assert!(got.tokens.iter().all(|t| (*t as usize) < 60), "{name}: {:?}", got.tokens);
         // They matter: the others see them.
-        let free = generate(m, c, &Request::new(Some(&images), &[0, 1, 2]));
+        let free = generate(t, c, &Request::new(Some(&images), &[0, 1, 2]));
         assert_ne!(free.tokens, got.tokens, "{name}");
         let last = &got.steps[5];
         assert_eq!((last.top.len(), last.entropy.len()), (3 * b * 6, b * 6), "{name}");
@@ -310,20 +310,20 @@ fn texts_end_where_they_should() {
     };
     let is_end = |t: &u32| *t == 5 || *t == 6;
     let (mut early, mut unknown, mut runs) = (0, 0, 0);
-    every(sizes, |m, c, name| {
+    every(sizes, |t, c, name| {
         for length in [0, 3, 8] {
-            let got = generate(m, c, &request(Some(length), 0));
+            let got = generate(t, c, &request(Some(length), 0));
             for row in got.tokens.chunks_exact(8) {
                 assert_eq!(row.iter().position(is_end), (length < 8).then_some(length), "{name}: {row:?}");
                 assert!(row.iter().skip(length).enumerate().all(|(i, t)| *t == if i == 0 { 5 } else { 6 }), "{row:?}");
             }
         }
         let ends_early = |g: &Generated| g.tokens.chunks_exact(8).filter(|r| r[..4].iter().any(is_end)).count();
-        let at_least = generate(m, c, &request(None, 4));
+        let at_least = generate(t, c, &request(None, 4));
         assert_eq!(ends_early(&at_least), 0, "{name}");
-        early += ends_early(&generate(m, c, &request(None, 0)));
+        early += ends_early(&generate(t, c, &request(None, 0)));
         assert!(!at_least.tokens.contains(&2), "{name}: {:?}", at_least.tokens);
-        let free = generate(m, c, &Request::new(Some(&images), &[0, 1, 2, 3]));
+        let free = generate(t, c, &Request::new(Some(&images), &[0, 1, 2, 3]));
         unknown += free.tokens.contains(&2) as usize;
         runs += 1;
     });
@@ -337,10 +337,10 @@ fn candidates_and_batches_do_not_change_a_text() {
     let sizes = Sizes { vocab: 60, tokens: 5 };
     let images = images(3);
     let one = Tensor::from_f32(&CPU, &[1, 1, 8, 8], images.to_vec().unwrap()[64..128].to_vec()).unwrap();
-    every(sizes, |m, c, name| {
-        let all = generate(m, c, &Request { candidates: 3, ..Request::new(Some(&images), &[7, 8, 9]) });
+    every(sizes, |t, c, name| {
+        let all = generate(t, c, &Request { candidates: 3, ..Request::new(Some(&images), &[7, 8, 9]) });
         assert_eq!((all.tokens.len(), all.log_probs.len()), (3 * 3 * 5, 3 * 3 * 5), "{name}");
-        let alone = generate(m, c, &Request::new(Some(&one), &[8]));
+        let alone = generate(t, c, &Request::new(Some(&one), &[8]));
         assert_eq!(all.tokens[3 * 5..4 * 5], alone.tokens, "{name}");
         for (a, b) in all.log_probs[3 * 5..4 * 5].iter().zip(&alone.log_probs) {
             assert!((a - b).abs() < 1e-4, "{name}: {a} {b}"); // products of another batch size round differently
@@ -348,7 +348,7 @@ fn candidates_and_batches_do_not_change_a_text() {
         assert!(all.log_probs.iter().all(|l| *l <= 1e-6 && l.is_finite()), "{name}");
         let texts: Vec<&[u32]> = all.tokens[..15].chunks_exact(5).collect();
         // Argmax of the surest tokens of the masked twin is the one thing in which nothing is drawn.
-        let drawn = m.is_tdd() || c.unmask == Unmasking::Random || c.sampler == Sampler::Multinomial;
+        let drawn = t.model.is_tdd() || c.unmask == Unmasking::Random || c.sampler == SamplerKind::Multinomial;
         assert_eq!(texts[0] != texts[1] || texts[1] != texts[2], drawn, "{name}: {texts:?}");
     });
 }
@@ -357,10 +357,10 @@ fn candidates_and_batches_do_not_change_a_text() {
 #[test]
 fn large_vocabularies_and_wrong_requests() {
     let m = model(Method::Tdd, Conditioning::None, ConditionAttention::Full, Sizes { vocab: 20_000, tokens: 4 });
+    let m = trained(m);
     for sampler in SAMPLERS {
         let c = config(sampler, 3);
-        let s = schedule(20_000);
-        let g = Generator::new(&m, &s, 1.0, &c).unwrap();
+        let g = TokenSampler::new(&m, &c).unwrap();
         let got = g.generate(&Request::new(None, &[0, 1])).unwrap();
         assert!(got.tokens.iter().all(|t| *t < 20_000) && got.steps.is_empty());
         assert_eq!(got, g.generate(&Request::new(None, &[0, 1])).unwrap());
@@ -378,7 +378,7 @@ fn large_vocabularies_and_wrong_requests() {
         assert!(message(&r).contains("place 2 lies behind the end"));
         assert!(message(&Request::new(None, &[])).contains("nothing to sample"));
         let guided = SampleConfig { guidance: 2.0, ..c.clone() };
-        let e = Generator::new(&m, &s, 1.0, &guided).unwrap().generate(&plain).unwrap_err();
+        let e = TokenSampler::new(&m, &guided).unwrap().generate(&plain).unwrap_err();
         assert!(e.to_string().contains("sample.guidance"), "{e}");
     }
 }

@@ -2,13 +2,11 @@
 //! network learns eight sequences by heart.
 
 use tweedie::config::{LossConfig, MaskWeight, Method, ModelConfig, PRESETS};
-use tweedie::loss::{
-    NoiseOf, Rows, corrupt, mask_tokens, mdd_sequence_loss, tdd_loss, tdd_sequence_loss, token_weights,
-};
+use tweedie::loss::{MddLoss, NoiseOf, Rows, TddLoss, mask_tokens, token_weights};
 use tweedie::model::{
     ConditionAttention, Conditioning, DenoiserConfig, Input, Model, Pass, Pool, Sizes, VitConfig, count_parameters,
 };
-use tweedie::schedule::{Schedule, ScheduleKind};
+use tweedie::{Process, Schedule, ScheduleKind};
 use tweedie_engine::optim::{AdamConfig, AdamW, warmup_cosine};
 use tweedie_engine::{DType, Device, Noise, Tape, Tensor, Var, cases};
 
@@ -28,8 +26,8 @@ fn model(c: &ModelConfig) -> Model {
     Model::new(c, SIZES, &Device::Cpu, DType::F32, 5).unwrap()
 }
 
-fn schedule() -> Schedule {
-    Schedule::new(ScheduleKind::Cosine, T, SIZES.vocab).unwrap()
+fn process() -> Process {
+    Process::new(Schedule::new(ScheduleKind::Cosine, T, SIZES.vocab).unwrap())
 }
 
 /// `k` copies each of `b` sequences that end in padding.
@@ -38,12 +36,11 @@ fn rows(b: usize, k: usize, step: u32) -> Rows {
     let token = |s: usize, i: usize| if i >= 2 + s % 4 { PAD } else { 1 + ((s * 5 + i * 3) % 12) as u32 };
     let r = b * k;
     Rows {
-        tokens: (0..r).flat_map(|row| (0..n).map(move |i| token(row / k, i))).collect(),
-        t: (0..r as u32).map(|i| 1 + (i * 389 + step * 271) % T as u32).collect(),
         drop: (0..r as u32).map(|i| (i % 4 == 2) as u32).collect(),
-        examples: (0..r as u32).collect(),
-        targets: None,
-        known: None,
+        ..Rows::new(
+            (0..r).flat_map(|row| (0..n).map(move |i| token(row / k, i))).collect(),
+            (0..r as u32).map(|i| 1 + (i * 389 + step * 271) % T as u32).collect(),
+        )
     }
 }
 
@@ -81,15 +78,20 @@ fn item(v: &Var) -> f64 {
 fn tdd_weighs_tokens_and_times() {
     for condition in [Conditioning::Image, Conditioning::None] {
         let m = model(&config(Method::Tdd, condition));
-        let (s, rows, images) = (schedule(), rows(3, 4, 0), images(3));
+        let (process, rows, images) = (process(), rows(3, 4, 0), images(3));
         let images = (condition == Conditioning::Image).then_some(&images);
         let noise = Noise::new(&Device::Cpu, 1, 1, 0).unwrap();
-        let noise = NoiseOf::Drawn(&noise);
-        let noisy = corrupt(&Device::Cpu, &rows, SIZES.tokens, SIZES.vocab, &s, 1.0, &noise).unwrap();
+        let sizes = (SIZES.tokens, SIZES.vocab);
+        let noisy = rows.corrupt(&process, &Device::Cpu, sizes, &NoiseOf::Drawn(&noise)).unwrap();
+        let loss_of = |p: &Pass, config: &LossConfig, weights: Option<Vec<f32>>| {
+            let loss = TddLoss { process: &process, config, noise: NoiseOf::Drawn(&noise) };
+            loss.of(p, &m, images, &Rows { weights, ..rows.clone() })
+        };
         let nats = nats(&logits(&m, &Input::Noisy(&noisy), &rows, images), &rows.tokens);
         for (weighted, pad_weight) in [(false, 1.0), (true, 1.0), (false, 0.25), (true, 0.25), (false, 0.0)] {
             let w = |i: usize| if rows.tokens[i] == PAD { pad_weight as f64 } else { 1.0 };
-            let a = |i: usize| if weighted { s.alpha_bar(rows.t[i / SIZES.tokens] as usize) } else { 1.0 };
+            let a =
+                |i: usize| if weighted { process.schedule().alpha_bar(rows.t[i / SIZES.tokens] as usize) } else { 1.0 };
             let total: f64 = (0..nats.len()).map(w).sum();
             let want = (0..nats.len()).map(|i| w(i) * a(i) * nats[i]).sum::<f64>() / total;
             let l = LossConfig { weighted, pad_weight, smoothing: 0.0, ..LossConfig::default() };
@@ -97,17 +99,17 @@ fn tdd_weighs_tokens_and_times() {
             assert_eq!(weights.is_none(), pad_weight == 1.0);
             let tape = Tape::inference();
             let p = pass(&tape, &m);
-            let loss = tdd_sequence_loss(&p, &m, images, &rows, weights.as_deref(), &s, 1.0, &noise, &l).unwrap();
+            let loss = loss_of(&p, &l, weights).unwrap();
             assert!((item(&loss) - want).abs() < 1e-5 * want, "{condition:?} {weighted} {pad_weight}: {want}");
-            if let (Some(images), 1.0) = (images, pad_weight) {
-                let plain = tdd_loss(&p, &m, images, &rows, &s, 1.0, &noise, &l).unwrap();
+            if let (Some(_), 1.0) = (images, pad_weight) {
+                let ones = vec![1.0; rows.tokens.len()];
+                let plain = loss_of(&p, &l, Some(ones)).unwrap();
                 assert_eq!(item(&plain), item(&loss));
             }
         }
         let tape = Tape::inference();
         let none = vec![0.0; rows.tokens.len()];
-        let l = LossConfig::default();
-        let e = tdd_sequence_loss(&pass(&tape, &m), &m, images, &rows, Some(&none), &s, 1.0, &noise, &l);
+        let e = loss_of(&pass(&tape, &m), &LossConfig::default(), Some(none));
         assert!(e.unwrap_err().to_string().contains("pad_weight"));
     }
 }
@@ -141,7 +143,8 @@ fn mdd_counts_masked_tokens() {
             let weights = token_weights(&rows.tokens, &[PAD], pad_weight);
             let tape = Tape::inference();
             let p = pass(&tape, &m);
-            let loss = mdd_sequence_loss(&p, &m, images, &rows, &masked, weights.as_deref(), T, &l).unwrap();
+            let loss = MddLoss { steps: T, config: &l, masked: &masked };
+            let loss = loss.of(&p, &m, images, &Rows { weights, ..rows.clone() }).unwrap();
             assert!((item(&loss) - want).abs() < 1e-5 * want, "{condition:?} {mask_weight:?} {pad_weight}: {want}");
         }
     }
@@ -152,14 +155,7 @@ fn mdd_counts_masked_tokens() {
 fn masks_have_their_chance() {
     const N: usize = 40_000;
     for t in [1, 300, 900, 1000] {
-        let rows = Rows {
-            tokens: vec![],
-            t: vec![t; N],
-            drop: vec![],
-            examples: (0..N as u32).collect(),
-            targets: None,
-            known: None,
-        };
+        let rows = Rows::new(vec![], vec![t; N]);
         let masks = mask_tokens(&rows, 3, T, 1, 7);
         let p = t as f64 / T as f64;
         let error = (p * (1.0 - p) / (3 * N) as f64).sqrt();
@@ -175,14 +171,14 @@ fn mdd_gradients_agree_with_finite_differences() {
     let mut c = config(Method::Mdd, Conditioning::Image);
     c.denoiser.condition_attention = ConditionAttention::Prefix;
     let mut m = model(&c);
-    let (rows, images) = (rows(2, 3, 1), images(2));
+    let (mut rows, images) = (rows(2, 3, 1), images(2));
     let masked = mask_tokens(&rows, SIZES.tokens, T, 4, 0);
-    let weights = token_weights(&rows.tokens, &[PAD], 0.3);
+    rows.weights = token_weights(&rows.tokens, &[PAD], 0.3);
     let l = LossConfig { mask_weight: MaskWeight::Plain, ..LossConfig::default() };
     let names: Vec<_> = m.params.iter().map(|(n, s, id)| (n.to_string(), s.to_vec(), id)).collect();
     let tape = Tape::new();
     let run = |m: &Model, tape: &Tape| {
-        mdd_sequence_loss(&pass(tape, m), m, Some(&images), &rows, &masked, weights.as_deref(), T, &l).unwrap()
+        MddLoss { steps: T, config: &l, masked: &masked }.of(&pass(tape, m), m, Some(&images), &rows).unwrap()
     };
     let loss = run(&m, &tape);
     tape.backward(&loss, Some(&mut m.params)).unwrap();
@@ -235,7 +231,7 @@ fn a_small_network_learns_eight_sequences() {
         let mut m = model(&c);
         let adam = AdamConfig { weight_decay: 0.0, clip: 1.0, ..AdamConfig::default() };
         let mut opt = AdamW::new(&m.params, adam).unwrap();
-        let (s, images) = (schedule(), images(8));
+        let (process, images) = (process(), images(8));
         let images = (condition == Conditioning::Image).then_some(&images);
         let l = LossConfig { smoothing: 0.0, mask_weight: MaskWeight::Plain, ..LossConfig::default() };
         let (mut losses, mut best) = (Vec::new(), Vec::new());
@@ -249,9 +245,9 @@ fn a_small_network_learns_eight_sequences() {
                 Method::Tdd => {
                     let noise = Noise::new(&Device::Cpu, 2, 1, step).unwrap();
                     let noise = NoiseOf::Drawn(&noise);
-                    let y = corrupt(&Device::Cpu, &rows, n, SIZES.vocab, &s, 1.0, &noise).unwrap();
+                    let y = rows.corrupt(&process, &Device::Cpu, (n, SIZES.vocab), &noise).unwrap();
                     let y = y.vectors(DType::F32).unwrap().to_vec().unwrap();
-                    let mut nats = Vec::new();
+                    let (s, mut nats) = (process.schedule(), Vec::new());
                     for (r, t) in rows.t.iter().enumerate() {
                         let by = s.signal(*t as usize) / (1.0 - s.alpha_bar(*t as usize));
                         let at = |i: usize, k: u32| by * y[(r * n + i) * SIZES.vocab + k as usize] as f64;
@@ -259,7 +255,7 @@ fn a_small_network_learns_eight_sequences() {
                         nats.extend(knowing(&sequences, &ln, clean(r)));
                     }
                     best.push(nats.iter().sum::<f64>() / nats.len() as f64);
-                    tdd_sequence_loss(&p, &m, images, &rows, None, &s, 1.0, &noise, &l).unwrap()
+                    TddLoss { process: &process, config: &l, noise }.of(&p, &m, images, &rows).unwrap()
                 }
                 Method::Mdd => {
                     let masked = mask_tokens(&rows, n, T, 3, step);
@@ -271,7 +267,7 @@ fn a_small_network_learns_eight_sequences() {
                     }
                     let hidden = || nats.iter().zip(&masked).filter(|x| *x.1).map(|x| *x.0);
                     best.push(hidden().sum::<f64>() / hidden().count() as f64);
-                    mdd_sequence_loss(&p, &m, images, &rows, &masked, None, T, &l).unwrap()
+                    MddLoss { steps: T, config: &l, masked: &masked }.of(&p, &m, images, &rows).unwrap()
                 }
             };
             losses.push(item(&loss));

@@ -44,7 +44,7 @@ fn a_small_network_learns_the_oracle() {
     let from_prior = |trainer: &mut Trainer| -> f64 {
         let logits = trainer
             .averaged(|t, _| {
-                classify(&t.model, &images, &ids, &t.schedule, t.lambda, &config(Sampler::Argmax, 1, 0), |_| {})
+                ClassSampler::new(t, &config(SamplerKind::Argmax, 1, 0))?.watched(&images, &ids, &mut |_| {})
             })
             .unwrap();
         let mut mean = [0.0; 3];
@@ -61,32 +61,28 @@ fn a_small_network_learns_the_oracle() {
     assert!(trained < 0.05, "the prior is off by {trained}");
 
     // On the way, where y_t and the prior both count: mean total variation between network and oracle.
-    let schedule = trainer.trained.schedule.clone();
-    let oracle = Oracle::new(&PRIOR, &schedule);
+    let process = trainer.trained.process.clone();
+    let oracle = Oracle::new(&PRIOR, &process);
     for t in [300, 600, 800] {
-        let rows = Rows {
-            tokens: ids.iter().map(|i| draw(&PRIOR, uniform(t, *i)) as u32).collect(),
-            t: vec![t; ROWS],
-            drop: vec![0; ROWS],
-            examples: ids.clone(),
-            targets: None,
-            known: None,
-        };
+        let tokens = ids.iter().map(|i| draw(&PRIOR, uniform(t, *i)) as u32).collect();
+        let rows = Rows::new(tokens, vec![t; ROWS]);
         let noise = NoiseOf::Drawn(&Noise::new(&Device::Cpu, 11, 1, t).unwrap());
-        let noisy = corrupt(&Device::Cpu, &rows, 1, 3, &schedule, 1.0, &noise).unwrap();
+        let noisy = rows.corrupt(&process, &Device::Cpu, (1, 3), &noise).unwrap();
         // Logits without and with the null condition, by the sampler's way and by training's.
         let sampler = |trainer: &mut Trainer, guided: bool| {
-            let of = |x: &tweedie::train::Trained, _: &Config| {
+            let of = |x: &Trained, _: &Config| {
                 let network = Conditioned::new(&x.model, Some(&images), 1, guided)?;
                 let tape = Tape::inference();
-                let (w, zero) = (network.weight()?.clone(), Tensor::zeros(&Device::Cpu, &[32], DType::F32)?);
+                let (w, zero) = (network.weight()?.unwrap().clone(), Tensor::zeros(&Device::Cpu, &[32], DType::F32)?);
                 let u = noisy_input(&tape, &noisy, &tape.constant(w), &tape.constant(zero), DType::F32)?;
-                Ok(Denoise::logits(&network, u.value(), (t as usize).into(), guided)?.to_vec()?)
+                let (u, at) = (u.value(), (t as usize).into());
+                let logits = if guided { network.logits_of_pairs(u, at) } else { Denoise::logits(&network, u, at) };
+                Ok(logits?.to_vec()?)
             };
             trainer.averaged(of).unwrap()
         };
         let training = |trainer: &mut Trainer, drop: u32| {
-            let of = |x: &tweedie::train::Trained, _: &Config| {
+            let of = |x: &Trained, _: &Config| {
                 let (tape, m) = (Tape::inference(), &x.model);
                 let p = Pass::inference(&tape, &m.params, DType::F32);
                 let cond = m.project_condition(&p, &m.condition(&p, &images)?)?;

@@ -8,13 +8,15 @@ mod learned;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use tweedie::config::{Config, GuidanceShape, LossConfig, PosteriorMean, SampleConfig, Sampler, Start, TrainConfig};
+use tweedie::config::{
+    Config, GuidanceShape, LossConfig, PosteriorMean, SampleConfig, SamplerKind, Start, TrainConfig,
+};
 use tweedie::data::{Dataset, Format, MemorySource, Source};
-use tweedie::loss::{NoiseOf, Rows, corrupt};
+use tweedie::loss::{NoiseOf, Rows};
 use tweedie::model::{DenoiserConfig, Pass, VitConfig};
-use tweedie::sample::{At, Conditioned, Denoise, argmax, classify, draw, guidance_at, posterior, run, softmax};
-use tweedie::schedule::{Schedule, ScheduleKind};
+use tweedie::sample::{At, ClassSampler, Conditioned, Denoise, argmax, draw, guidance_at, sample_logits, softmax};
 use tweedie::train::Trainer;
+use tweedie::{Process, Schedule, ScheduleKind, Times, Trained, Update};
 use tweedie_engine::ops::cross_entropy::{Loss, Targets, linear_cross_entropy};
 use tweedie_engine::ops::noisy_input::{NoisyTokens, noisy_input};
 use tweedie_engine::{DType, Device, Noise, Tape, Tensor, rng};
@@ -26,8 +28,8 @@ const KINDS: [ScheduleKind; 4] =
 const PRIOR: [f64; 6] = [0.35, 0.25, 0.15, 0.12, 0.08, 0.05];
 const K: usize = PRIOR.len();
 
-fn cosine() -> Schedule {
-    Schedule::new(ScheduleKind::Cosine, 1000, K).unwrap()
+fn cosine() -> Process {
+    Process::new(Schedule::new(ScheduleKind::Cosine, 1000, K).unwrap())
 }
 
 /// A uniform number for (`stream`, `i`), apart from the streams of the library.
@@ -39,41 +41,29 @@ fn uniform(stream: u32, i: u32) -> f64 {
 /// p(k|y_t) = softmax_k(λ·√ᾱ/(1−ᾱ)·y_t + ln π_k), exactly.
 struct Oracle<'a> {
     prior: &'a [f64],
-    schedule: &'a Schedule,
-    lambda: f64,
-    /// The identity: the sampler's state is then y_t itself.
-    weight: Tensor,
+    process: &'a Process,
     /// Every call: time, whether it is guided, y_t.
     seen: RefCell<Vec<(usize, bool, Vec<f32>)>>,
 }
 
 impl<'a> Oracle<'a> {
-    fn new(prior: &'a [f64], schedule: &'a Schedule) -> Oracle<'a> {
-        let k = prior.len();
-        let identity = (0..k * k).map(|i| if i / k == i % k { 1.0 } else { 0.0 }).collect();
-        let weight = Tensor::from_f32(&Device::Cpu, &[k, k], identity).unwrap();
-        Oracle { prior, schedule, lambda: 1.0, weight, seen: RefCell::default() }
+    fn new(prior: &'a [f64], process: &'a Process) -> Oracle<'a> {
+        Oracle { prior, process, seen: RefCell::default() }
     }
 
     fn of(&self, y: &[f32], t: usize) -> Vec<f32> {
-        let scale = self.lambda * self.schedule.signal(t) / (1.0 - self.schedule.alpha_bar(t));
+        let scale = self.process.signal(t) / (1.0 - self.process.schedule().alpha_bar(t));
         let rows = y.chunks_exact(self.prior.len());
         rows.flat_map(|y| y.iter().zip(self.prior).map(|(y, p)| (scale * *y as f64 + p.ln()) as f32)).collect()
     }
-}
 
-impl Denoise for Oracle<'_> {
-    fn weight(&self) -> tweedie::Result<&Tensor> {
-        Ok(&self.weight)
-    }
-
-    /// Without its condition it doubts: half the logits.
-    fn logits(&self, u: &Tensor, at: At, guided: bool) -> tweedie::Result<Tensor> {
-        let t = at.t;
-        let y = u.to_vec()?;
+    /// Logits of y_t; `guided`: as pairs.
+    fn predict(&self, y: &Tensor, t: usize, guided: bool) -> tweedie::Result<Tensor> {
+        let &[_, n, k] = y.shape() else { panic!("{y:?}") };
+        let y = y.to_vec()?;
         let mut logits = self.of(&y, t);
-        let &[_, n, k] = u.shape() else { panic!("{u:?}") };
         if guided {
+            // Without its condition it doubts: half the logits.
             let halves = |c: &[f32]| [c.to_vec(), c.iter().map(|l| l / 2.0).collect()].concat();
             logits = logits.chunks_exact(n * k).flat_map(halves).collect();
         }
@@ -84,13 +74,27 @@ impl Denoise for Oracle<'_> {
     }
 }
 
-/// The sampler's last logits for `examples`, with the oracle of [`PRIOR`].
-fn sampled(config: &SampleConfig, examples: &[u32]) -> Vec<f32> {
-    let schedule = cosine();
-    run(&Oracle::new(&PRIOR, &schedule), &schedule, config, (examples, 1), 1.0, |_| {}).unwrap()
+impl Denoise for Oracle<'_> {
+    fn vocab(&self) -> usize {
+        self.prior.len()
+    }
+
+    fn logits(&self, y: &Tensor, at: At) -> tweedie::Result<Tensor> {
+        self.predict(y, at.t, false)
+    }
+
+    fn logits_of_pairs(&self, y: &Tensor, at: At) -> tweedie::Result<Tensor> {
+        self.predict(y, at.t, true)
+    }
 }
 
-fn config(sampler: Sampler, steps: usize, seed: u64) -> SampleConfig {
+/// The sampler's last logits for `examples`, with the oracle of [`PRIOR`].
+fn sampled(config: &SampleConfig, examples: &[u32]) -> Vec<f32> {
+    let process = cosine();
+    sample_logits(&Oracle::new(&PRIOR, &process), &process, config, (examples, 1), |_| {}).unwrap()
+}
+
+fn config(sampler: SamplerKind, steps: usize, seed: u64) -> SampleConfig {
     SampleConfig { sampler, steps, seed, ..SampleConfig::default() }
 }
 
@@ -111,17 +115,11 @@ fn counts(classes: impl Iterator<Item = usize>) -> [usize; K] {
 const CHI_SQUARE_BOUND: f64 = 25.74;
 
 /// Row `i` of `rows` holds `tokens` tokens that depend on i, at time t.
-fn process(n: usize, tokens: usize, t: usize, lambda: f64, seed: u64, token: impl Fn(usize) -> u32) -> NoisyTokens {
-    let rows = Rows {
-        tokens: (0..n * tokens).map(token).collect(),
-        t: vec![t as u32; n],
-        drop: vec![0; n],
-        examples: (0..n as u32).collect(),
-        targets: None,
-        known: None,
-    };
+fn noisy(n: usize, tokens: usize, t: usize, lambda: f64, seed: u64, token: impl Fn(usize) -> u32) -> NoisyTokens {
+    let rows = Rows::new((0..n * tokens).map(token).collect(), vec![t as u32; n]);
     let noise = Noise::new(&Device::Cpu, seed, 1, t as u32).unwrap();
-    corrupt(&Device::Cpu, &rows, tokens, K, &cosine(), lambda, &NoiseOf::Drawn(&noise)).unwrap()
+    let process = cosine().with_lambda(lambda).unwrap();
+    rows.corrupt(&process, &Device::Cpu, (tokens, K), &NoiseOf::Drawn(&noise)).unwrap()
 }
 
 /// y_t has mean λ·√ᾱ·onehot and covariance (1−ᾱ)·I, over classes and over tokens.
@@ -130,10 +128,11 @@ fn forward_process_has_its_moments() {
     const N: usize = 20_000;
     const TOKENS: usize = 2;
     const WIDTH: usize = TOKENS * K;
-    let (schedule, token) = (cosine(), |i: usize| (i * 7 / 3 % K) as u32);
+    let (process, token) = (cosine(), |i: usize| (i * 7 / 3 % K) as u32);
+    let schedule = process.schedule();
     for t in [1, 250, 500, 750, 1000] {
         for lambda in [1.0, 0.4] {
-            let y = process(N, TOKENS, t, lambda, 3, token).vectors(DType::F32).unwrap().to_vec().unwrap();
+            let y = noisy(N, TOKENS, t, lambda, 3, token).vectors(DType::F32).unwrap().to_vec().unwrap();
             let (signal, spread) = (lambda * schedule.alpha_bar(t).sqrt(), (1.0 - schedule.alpha_bar(t)).sqrt());
             let residual = |i: usize, c: usize| {
                 let hot = token(i * TOKENS + c / K) as usize == c % K;
@@ -161,7 +160,7 @@ fn forward_process_has_its_moments() {
 #[test]
 fn ancestral_sampling_reproduces_the_prior() {
     let examples: Vec<u32> = (0..20_000).collect();
-    let logits = sampled(&config(Sampler::Ancestral, 250, 1), &examples);
+    let logits = sampled(&config(SamplerKind::Ancestral, 250, 1), &examples);
     let seen = counts(logits.chunks_exact(K).map(argmax));
     let x = chi_square(&seen, &PRIOR);
     assert!(x < CHI_SQUARE_BOUND, "χ² {x}: {seen:?}");
@@ -176,7 +175,7 @@ fn ancestral_sampling_reproduces_the_prior() {
 #[test]
 fn ddim_with_many_steps_reproduces_the_prior() {
     let examples: Vec<u32> = (0..20_000).collect();
-    let seen = counts(sampled(&config(Sampler::Ddim, 250, 2), &examples).chunks_exact(K).map(argmax));
+    let seen = counts(sampled(&config(SamplerKind::Ddim, 250, 2), &examples).chunks_exact(K).map(argmax));
     let x = chi_square(&seen, &PRIOR);
     assert!(x < CHI_SQUARE_BOUND, "χ² {x}: {seen:?}");
 }
@@ -186,7 +185,7 @@ fn ddim_with_many_steps_reproduces_the_prior() {
 fn multinomial_sampling_reproduces_the_prior_in_any_number_of_steps() {
     let examples: Vec<u32> = (0..20_000).collect();
     for steps in [1, 2, 10] {
-        let logits = sampled(&config(Sampler::Multinomial, steps, 3), &examples);
+        let logits = sampled(&config(SamplerKind::Multinomial, steps, 3), &examples);
         let last = |(i, l): (usize, &[f32])| draw(&softmax(l), uniform(steps as u32, i as u32));
         let seen = counts(logits.chunks_exact(K).enumerate().map(last));
         let x = chi_square(&seen, &PRIOR);
@@ -200,7 +199,7 @@ fn multinomial_sampling_reproduces_the_prior_in_any_number_of_steps() {
 fn ancestral_steps_with_drawn_classes_reproduce_the_prior_in_any_number_of_steps() {
     let examples: Vec<u32> = (0..20_000).collect();
     let chi = |steps, posterior_mean| {
-        let c = SampleConfig { posterior_mean, ..config(Sampler::Ancestral, steps, 12) };
+        let c = SampleConfig { posterior_mean, ..config(SamplerKind::Ancestral, steps, 12) };
         let last = |(i, l): (usize, &[f32])| draw(&softmax(l), uniform(100 + steps as u32, i as u32));
         let seen = counts(sampled(&c, &examples).chunks_exact(K).enumerate().map(last));
         chi_square(&seen, &PRIOR)
@@ -221,7 +220,7 @@ fn ancestral_steps_with_drawn_classes_reproduce_the_prior_in_any_number_of_steps
 #[test]
 fn argmax_sampling_does_not_reproduce_the_prior() {
     let examples: Vec<u32> = (0..20_000).collect();
-    let of = |steps| counts(sampled(&config(Sampler::Argmax, steps, 4), &examples).chunks_exact(K).map(argmax));
+    let of = |steps| counts(sampled(&config(SamplerKind::Argmax, steps, 4), &examples).chunks_exact(K).map(argmax));
     assert_eq!(of(1), [examples.len(), 0, 0, 0, 0, 0]);
     let seen = of(20);
     let x = chi_square(&seen, &PRIOR);
@@ -237,11 +236,11 @@ fn argmax_sampling_does_not_reproduce_the_prior() {
 /// λ-hot labels: the sampler scales its clean vector by λ, and the oracle of that process still finds the prior.
 #[test]
 fn lambda_hot_sampling_reproduces_the_prior() {
-    let (schedule, examples): (_, Vec<u32>) = (cosine(), (0..20_000).collect());
-    let oracle = Oracle { lambda: 0.5, ..Oracle::new(&PRIOR, &schedule) };
-    for (sampler, steps) in [(Sampler::Ancestral, 250), (Sampler::Multinomial, 5)] {
+    let (process, examples): (_, Vec<u32>) = (cosine().with_lambda(0.5).unwrap(), (0..20_000).collect());
+    let oracle = Oracle::new(&PRIOR, &process);
+    for (sampler, steps) in [(SamplerKind::Ancestral, 250), (SamplerKind::Multinomial, 5)] {
         let c = config(sampler, steps, 5);
-        let logits = run(&oracle, &schedule, &c, (&examples, 1), 0.5, |_| {}).unwrap();
+        let logits = sample_logits(&oracle, &process, &c, (&examples, 1), |_| {}).unwrap();
         let last = |(i, l): (usize, &[f32])| draw(&softmax(l), uniform(99, i as u32));
         let seen = counts(logits.chunks_exact(K).enumerate().map(last));
         let x = chi_square(&seen, &PRIOR);
@@ -253,23 +252,23 @@ fn lambda_hot_sampling_reproduces_the_prior() {
 fn ddim_is_a_function_of_its_start() {
     let examples: Vec<u32> = (0..16).collect();
     let of = |c: &SampleConfig| sampled(c, &examples);
-    let ddim = |seed| config(Sampler::Ddim, 20, seed);
+    let ddim = |seed| config(SamplerKind::Ddim, 20, seed);
     assert_eq!(of(&ddim(1)), of(&ddim(1)));
     assert_ne!(of(&ddim(1)), of(&ddim(2)));
     // From zeros nothing depends on the seed, for no noise enters on the way; in the ancestral sampler it does.
     let zeros = |c: SampleConfig| of(&SampleConfig { start: Start::Zeros, ..c });
     assert_eq!(zeros(ddim(1)), zeros(ddim(2)));
-    assert_ne!(zeros(config(Sampler::Ancestral, 20, 1)), zeros(config(Sampler::Ancestral, 20, 2)));
+    assert_ne!(zeros(config(SamplerKind::Ancestral, 20, 1)), zeros(config(SamplerKind::Ancestral, 20, 2)));
 }
 
 /// Each step of ddim keeps the noise that the prediction implies.
 #[test]
 fn ddim_steps_follow_their_closed_form() {
-    let schedule = cosine();
-    let oracle = Oracle::new(&PRIOR, &schedule);
+    let process = cosine();
+    let (schedule, oracle) = (process.schedule(), Oracle::new(&PRIOR, &process));
     let examples: Vec<u32> = (0..16).collect();
-    let c = config(Sampler::Ddim, 12, 1);
-    run(&oracle, &schedule, &c, (&examples, 1), 1.0, |_| {}).unwrap();
+    let c = config(SamplerKind::Ddim, 12, 1);
+    sample_logits(&oracle, &process, &c, (&examples, 1), |_| {}).unwrap();
     let seen = oracle.seen.borrow();
     assert_eq!(seen.iter().map(|s| s.0).collect::<Vec<_>>(), schedule.spaced(12)[..12]);
     for w in seen.windows(2) {
@@ -308,12 +307,12 @@ fn mean_and_error(x: &[f64]) -> (f64, f64) {
 #[test]
 fn cross_entropy_is_least_at_the_oracle() {
     const N: usize = 40_000;
-    let schedule = cosine();
-    let oracle = Oracle::new(&PRIOR, &schedule);
+    let process = cosine();
+    let oracle = Oracle::new(&PRIOR, &process);
     let uniform_prior = [1.0 / K as f64; K];
     for t in [300, 500, 700, 1000] {
         let token = |i: usize| draw(&PRIOR, uniform(t as u32, i as u32)) as u32;
-        let noisy = process(N, 1, t, 1.0, 7, token);
+        let noisy = noisy(N, 1, t, 1.0, 7, token);
         let y = noisy.vectors(DType::F32).unwrap().to_vec().unwrap();
         let targets = Tensor::from_u32(&Device::Cpu, &[N], (0..N).map(token).collect()).unwrap();
         let exact = cross_entropy(oracle.of(&y, t), &targets);
@@ -321,7 +320,7 @@ fn cross_entropy_is_least_at_the_oracle() {
         let others: [(&str, Vec<f32>); 3] = [
             ("temperature 0.7", scaled(1.0 / 0.7)),
             ("temperature 1.4", scaled(1.0 / 1.4)),
-            ("a uniform prior", Oracle::new(&uniform_prior, &schedule).of(&y, t)),
+            ("a uniform prior", Oracle::new(&uniform_prior, &process).of(&y, t)),
         ];
         for (name, logits) in others {
             // The same rows under both: the error of the mean difference.
@@ -341,12 +340,14 @@ fn cross_entropy_is_least_at_the_oracle() {
 #[test]
 fn posterior_steps_keep_the_marginals() {
     for kind in KINDS {
-        let schedule = Schedule::new(kind, 1000, 50).unwrap();
+        let process = Process::new(Schedule::new(kind, 1000, 50).unwrap());
+        let schedule = process.schedule();
         let times: Vec<usize> = [1, 2, 3].into_iter().chain((10..=1000).step_by(33)).chain([1000]).collect();
         for &t in &times {
-            assert_eq!(posterior(&schedule, t, 0), (1.0, 0.0, 0.0), "{kind}: {t} to 0");
+            let exact = Update { clean: 1.0, keep: 0.0, noise: 0.0 };
+            assert_eq!(process.reverse(Times { t, s: 0 }), exact, "{kind}: {t} to 0");
             for &s in times.iter().filter(|s| **s <= t) {
-                let (a, b, c) = posterior(&schedule, t, s);
+                let Update { clean: a, keep: b, noise: c } = process.reverse(Times { t, s });
                 // Where 1 − ᾱ_t is small, its own rounding is what remains.
                 let bound = 1e-12_f64.max(4.0 * f64::EPSILON / (1.0 - schedule.alpha_bar(t)));
                 let mean = a + b * schedule.signal(t) - schedule.signal(s);
@@ -360,12 +361,12 @@ fn posterior_steps_keep_the_marginals() {
 
 #[test]
 fn guidance_follows_its_shape() {
-    let schedule = cosine();
+    let process = cosine();
     // Whether each step was guided, and its logits as parts of those with condition: 1 + (w − 1)/2 for this oracle.
     let weights = |c: &SampleConfig| {
-        let oracle = Oracle::new(&PRIOR, &schedule);
+        let oracle = Oracle::new(&PRIOR, &process);
         let mut steps = Vec::new();
-        run(&oracle, &schedule, c, (&[0, 1], 1), 1.0, |p| steps.push(p.logits().unwrap())).unwrap();
+        sample_logits(&oracle, &process, c, (&[0, 1], 1), |p| steps.push(p.logits().unwrap())).unwrap();
         let seen = oracle.seen.take();
         assert_eq!(seen.len(), steps.len(), "one call per step");
         let weight = |(s, logits): (&(usize, bool, Vec<f32>), &Vec<f32>)| {
@@ -378,7 +379,7 @@ fn guidance_follows_its_shape() {
         };
         seen.iter().zip(&steps).map(weight).unzip::<f32, bool, Vec<_>, Vec<_>>()
     };
-    let of = |guidance, guidance_shape| SampleConfig { guidance, guidance_shape, ..config(Sampler::Argmax, 4, 0) };
+    let of = |guidance, guidance_shape| SampleConfig { guidance, guidance_shape, ..config(SamplerKind::Argmax, 4, 0) };
     assert_eq!(weights(&of(3.0, GuidanceShape::Constant)), (vec![3.0; 4], vec![true; 4]));
     assert_eq!(weights(&of(3.0, GuidanceShape::Linear)), (vec![1.5, 2.0, 2.5, 3.0], vec![true; 4]));
     assert_eq!(guidance_at(&of(5.0, GuidanceShape::Linear), 9, 10), 5.0);
@@ -388,9 +389,9 @@ fn guidance_follows_its_shape() {
     }
     // The choice follows the guided logits, not those of one pass: w = −1 turns this oracle's around.
     let turned = |guidance| {
-        let c = SampleConfig { guidance, ..config(Sampler::Argmax, 2, 0) };
-        let oracle = Oracle::new(&PRIOR, &schedule);
-        run(&oracle, &schedule, &c, (&[0], 1), 1.0, |_| {}).unwrap();
+        let c = SampleConfig { guidance, ..config(SamplerKind::Argmax, 2, 0) };
+        let oracle = Oracle::new(&PRIOR, &process);
+        sample_logits(&oracle, &process, &c, (&[0], 1), |_| {}).unwrap();
         oracle.seen.take()[1].2.clone()
     };
     // At time 500 the chosen class stands out by √ᾱ = 0.7; the noise is the same.
@@ -401,17 +402,16 @@ fn guidance_follows_its_shape() {
 /// Two tokens that depend on each other: p(x | y_t) from Bayes' rule over all pairs.
 struct Pairs<'a> {
     joint: [[f64; 3]; 3],
-    schedule: &'a Schedule,
-    weight: Tensor,
+    process: &'a Process,
 }
 
 impl Denoise for Pairs<'_> {
-    fn weight(&self) -> tweedie::Result<&Tensor> {
-        Ok(&self.weight)
+    fn vocab(&self) -> usize {
+        3
     }
 
-    fn logits(&self, u: &Tensor, at: At, _: bool) -> tweedie::Result<Tensor> {
-        let scale = self.schedule.signal(at.t) / (1.0 - self.schedule.alpha_bar(at.t));
+    fn logits(&self, u: &Tensor, at: At) -> tweedie::Result<Tensor> {
+        let scale = self.process.signal(at.t) / (1.0 - self.process.schedule().alpha_bar(at.t));
         let y = u.to_vec()?;
         let logits = y.chunks_exact(6).flat_map(|y| {
             let max = y.iter().fold(f32::NEG_INFINITY, |m, x| m.max(*x)) as f64;
@@ -428,23 +428,21 @@ impl Denoise for Pairs<'_> {
 /// The reverse process of several tokens finds how they depend on each other, though each is predicted on its own.
 #[test]
 fn ancestral_sampling_reproduces_a_joint_distribution() {
-    let (schedule, examples): (_, Vec<u32>) = (cosine(), (0..10_000).collect());
-    let identity = (0..9).map(|i| if i / 3 == i % 3 { 1.0 } else { 0.0 }).collect();
+    let (process, examples): (_, Vec<u32>) = (cosine(), (0..10_000).collect());
     let joint = [[0.30, 0.05, 0.02], [0.03, 0.25, 0.05], [0.05, 0.05, 0.20]];
-    let oracle =
-        Pairs { joint, schedule: &schedule, weight: Tensor::from_f32(&Device::Cpu, &[3, 3], identity).unwrap() };
+    let oracle = Pairs { joint, process: &process };
     let seen = |sampler, steps| {
         let c = config(sampler, steps, 9);
-        let logits = run(&oracle, &schedule, &c, (&examples, 2), 1.0, |_| {}).unwrap();
+        let logits = sample_logits(&oracle, &process, &c, (&examples, 2), |_| {}).unwrap();
         let mut n = [0_usize; 9];
         logits.chunks_exact(6).for_each(|l| n[3 * argmax(&l[..3]) + argmax(&l[3..])] += 1);
         chi_square(&n, joint.as_flattened())
     };
     // With 8 degrees of freedom χ² exceeds this with probability 1e-4.
-    let x = seen(Sampler::Ancestral, 250);
+    let x = seen(SamplerKind::Ancestral, 250);
     assert!(x < 31.8, "χ² {x}");
     // Power: one step decides each token by its own marginal.
-    let x = seen(Sampler::Ancestral, 1);
+    let x = seen(SamplerKind::Ancestral, 1);
     assert!(x > 1000.0, "χ² {x}");
 }
 
@@ -452,7 +450,9 @@ fn ancestral_sampling_reproduces_a_joint_distribution() {
 #[test]
 fn samples_do_not_depend_on_the_batch() {
     let examples: Vec<u32> = (0..8).collect();
-    for sampler in [Sampler::Argmax, Sampler::Multinomial, Sampler::Softmax, Sampler::Ddim, Sampler::Ancestral] {
+    for sampler in
+        [SamplerKind::Argmax, SamplerKind::Multinomial, SamplerKind::Softmax, SamplerKind::Ddim, SamplerKind::Ancestral]
+    {
         let c = config(sampler, 10, 6);
         let alone: Vec<f32> = examples.iter().flat_map(|e| sampled(&c, &[*e])).collect();
         assert_eq!(sampled(&c, &examples), alone, "{sampler:?}");

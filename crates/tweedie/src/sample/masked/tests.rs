@@ -1,7 +1,7 @@
 //! Two tokens that depend on each other, with their exact conditional distributions as the network.
 
 use super::*;
-use crate::schedule::ScheduleKind;
+use crate::schedule::{Schedule, ScheduleKind};
 
 const K: usize = 3;
 const JOINT: [[f64; K]; K] = [[0.30, 0.05, 0.02], [0.03, 0.25, 0.05], [0.05, 0.05, 0.20]];
@@ -38,13 +38,13 @@ impl Fill for Exact {
 /// χ² of the pairs that come out against the joint distribution: 8 degrees of freedom, 31.8 is exceeded once in 10,000.
 fn chi_square(steps: usize) -> f64 {
     const N: usize = 6000;
-    let schedule = Schedule::new(ScheduleKind::Cosine, 1000, K).unwrap();
-    let config = SampleConfig { steps, sampler: Sampler::Multinomial, seed: 1, ..SampleConfig::default() };
+    let process = Process::new(Schedule::new(ScheduleKind::Cosine, 1000, K).unwrap());
+    let config = SampleConfig { steps, sampler: SamplerKind::Multinomial, seed: 1, ..SampleConfig::default() };
     let ids: Vec<u32> = (0..N as u32).collect();
     let mut masked_before = 2 * N;
     let (addresses, limits) = (Addresses::new(&CPU, &ids, config.seed).unwrap(), Limits::default());
     let start = limits.start(&CPU, (N, 2), K as u32).unwrap();
-    let got = fill(&Exact, &schedule, &config, &addresses, &start, &limits, 0, |f| {
+    let got = fill(&Exact, &process, &config, &addresses, &start, &limits, 0, |f| {
         let masked = f.state.tokens.to_vec_u32()?.iter().filter(|t| **t == K as u32).count();
         assert!(masked <= masked_before);
         // The share that is masked after this step is s/T.

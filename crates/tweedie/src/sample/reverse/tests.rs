@@ -2,9 +2,12 @@
 
 use std::cell::RefCell;
 
+use tweedie_engine::{Device, Tensor};
+
+use super::super::sampler::sampler_of;
 use super::*;
-use crate::config::Unmasking;
-use crate::schedule::ScheduleKind;
+use crate::config::{NoiseKind, SamplerKind, Start, Unmasking};
+use crate::schedule::{Schedule, ScheduleKind};
 
 const CPU: Device = Device::Cpu;
 const K: usize = 5;
@@ -16,7 +19,6 @@ type Shown = (usize, Option<Vec<u32>>, Vec<f32>);
 
 /// Reads y_t itself and takes notes. Token n is class n mod K, and its logit is `sure[step][n]`.
 struct Notes {
-    identity: Tensor,
     knows: bool,
     sure: Vec<[f32; N]>,
     seen: RefCell<Vec<Shown>>,
@@ -24,21 +26,20 @@ struct Notes {
 
 impl Notes {
     fn new(knows: bool, sure: Vec<[f32; N]>) -> Notes {
-        let ones = (0..K * K).map(|i| if i % (K + 1) == 0 { 1.0 } else { 0.0 }).collect();
-        Notes { identity: Tensor::from_f32(&CPU, &[K, K], ones).unwrap(), knows, sure, seen: RefCell::default() }
+        Notes { knows, sure, seen: RefCell::default() }
     }
 }
 
 impl Denoise for Notes {
-    fn weight(&self) -> Result<&Tensor> {
-        Ok(&self.identity)
+    fn vocab(&self) -> usize {
+        K
     }
 
     fn knows(&self) -> bool {
         self.knows
     }
 
-    fn logits(&self, u: &Tensor, at: At, _: bool) -> Result<Tensor> {
+    fn logits(&self, u: &Tensor, at: At) -> Result<Tensor> {
         let mut seen = self.seen.borrow_mut();
         let sure = self.sure[seen.len() % self.sure.len()];
         let known = at.known.map(|k| k.to_vec_u32()).transpose()?;
@@ -48,30 +49,39 @@ impl Denoise for Notes {
     }
 }
 
-fn schedule() -> Schedule {
-    Schedule::new(ScheduleKind::Cosine, 1000, K).unwrap()
+fn process() -> Process {
+    Process::new(Schedule::new(ScheduleKind::Cosine, 1000, K).unwrap()).with_lambda(LAMBDA).unwrap()
 }
 
 fn shown(notes: Notes, config: &SampleConfig, given: Option<&[Option<u32>]>) -> Result<Vec<Shown>> {
     let examples: Vec<u32> = (0..given.map_or(2, |g| g.len() / N) as u32).collect();
     let limits = Limits::new(&CPU, (examples.len(), N, K), given, None)?;
     let addresses = Addresses::new(&CPU, &examples, 3)?;
-    let task =
-        Task { addresses: &addresses, tokens: N, lambda: LAMBDA, limits: &limits, trace: None, choose_last: true };
-    let projection = Projection::new(&notes.identity, crate::config::NoiseKind::Dense)?;
-    walk(&notes, &projection, &schedule(), config, &task, |_| Ok(()))?;
+    let reverse = Reverse {
+        denoiser: &notes,
+        projection: &Projection::of(&notes, NoiseKind::Dense)?,
+        process: &process(),
+        sampler: &*sampler_of(config, notes.knows),
+        config,
+        addresses: &addresses,
+        tokens: N,
+        limits: &limits,
+        trace: None,
+        choose_last: true,
+    };
+    reverse.run(|_, _| Ok(()))?;
     Ok(notes.seen.into_inner())
 }
 
 /// Whether `y` is `token`'s one-hot vector at the first time: noise of that size beyond six deviations is a mistake.
 fn is_known(y: &[f32], token: usize) -> bool {
-    let (signal, spread) = (LAMBDA * schedule().signal(FIRST), schedule().spread(FIRST));
+    let (signal, spread) = (process().signal(Process::FIRST), process().spread(Process::FIRST));
     assert!(spread < 0.01);
     y.iter().enumerate().all(|(k, y)| (*y as f64 - if k == token { signal } else { 0.0 }).abs() < 6.0 * spread)
 }
 
-const SAMPLERS: [Sampler; 5] =
-    [Sampler::Argmax, Sampler::Multinomial, Sampler::Softmax, Sampler::Ddim, Sampler::Ancestral];
+const SAMPLERS: [SamplerKind; 5] =
+    [SamplerKind::Argmax, SamplerKind::Multinomial, SamplerKind::Softmax, SamplerKind::Ddim, SamplerKind::Ancestral];
 
 #[test]
 fn given_tokens_are_shown_clean_at_every_step() {
@@ -119,9 +129,9 @@ fn the_surest_tokens_are_shown_clean() {
     let own = |i: usize| i % K;
     // ⌈6/4⌉ of six, ⌈4/3⌉ of four, ⌈2/2⌉ of two.
     let want = [None, Some([1, 1, 0, 0, 0, 0]), Some([1, 1, 0, 0, 1, 1]), Some([1, 1, 1, 0, 1, 1])];
-    for sampler in [Sampler::Argmax, Sampler::Multinomial] {
+    for sampler in [SamplerKind::Argmax, SamplerKind::Multinomial] {
         // Logits so large that what is drawn is the most likely one.
-        let sure = if sampler == Sampler::Argmax { sure } else { sure.map(|s| s.map(|x| x + 20.0)) };
+        let sure = if sampler == SamplerKind::Argmax { sure } else { sure.map(|s| s.map(|x| x + 20.0)) };
         let config = SampleConfig { sampler, ..config.clone() };
         check(&shown(Notes::new(true, sure.to_vec()), &config, None).unwrap(), want, &own);
     }
@@ -146,7 +156,7 @@ fn open_tokens_hold_noise_or_guesses() {
     assert_eq!(times(&all), times(&plain));
     assert_eq!(times(&half), [1000, 750, 750, 500]);
     assert_eq!(times(&none), [1000; 4]);
-    let s = schedule();
+    let s = process().schedule().clone();
     for ((p, a), z) in plain.iter().zip(&all).zip(&none).skip(1) {
         let Some(known) = &a.1 else { panic!("nothing known at {}", a.0) };
         assert_eq!(a.1, z.1);
@@ -169,7 +179,8 @@ fn settling_takes_a_step_for_each_token_at_most() {
     let config = SampleConfig { unmask: Unmasking::Confident, steps: 50, ..SampleConfig::default() };
     let of = |knows, config: &SampleConfig| shown(Notes::new(knows, vec![[1.0; N]]), config, None).unwrap();
     assert_eq!(of(true, &config).len(), N);
-    for (knows, sampler) in [(false, Sampler::Argmax), (true, Sampler::Softmax), (true, Sampler::Ancestral)] {
+    for (knows, sampler) in [(false, SamplerKind::Argmax), (true, SamplerKind::Softmax), (true, SamplerKind::Ancestral)]
+    {
         let config = SampleConfig { sampler, ..config.clone() };
         let plain = SampleConfig { unmask: Unmasking::Random, ..config.clone() };
         assert_eq!(of(knows, &config), of(false, &plain), "{sampler:?}");
