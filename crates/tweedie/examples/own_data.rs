@@ -20,7 +20,8 @@ impl ImageSource for Bars {
 
     fn get(&self, i: usize) -> data::Result<Item> {
         let (lies, at) = (self.label(i) == 0, i / 2 % 8);
-        let pixel = |p: usize| if (if lies { p / 8 } else { p % 8 }) == at { 255 } else { (p * 37 + i * 11) as u8 % 64 };
+        let pixel =
+            |p: usize| if (if lies { p / 8 } else { p % 8 }) == at { 255 } else { (p * 37 + i * 11) as u8 % 64 };
         let image = Image { width: 8, height: 8, channels: 1, data: (0..64).map(pixel).collect() };
         Ok(Item { image, label: self.label(i) })
     }

@@ -50,7 +50,12 @@ fn main() -> Result<()> {
 
     let argmax = sample_tokens(&denoiser, &process, &config, (&examples, 2), None)?;
     let own = sample_tokens_by(&Restless, &denoiser, &process, &config, (&examples, 2), None)?;
-    println!("pairs that are equal, of {}: argmax {}, own {}", examples.len(), equal(&argmax.tokens), equal(&own.tokens));
+    println!(
+        "pairs that are equal, of {}: argmax {}, own {}",
+        examples.len(),
+        equal(&argmax.tokens),
+        equal(&own.tokens)
+    );
     assert!(equal(&own.tokens) > 1900);
     Ok(())
 }

@@ -3,10 +3,10 @@
 //!
 //!     cargo run --release -p tweedie --example own_schedule
 
-use tweedie::model::{Model, Pass, Sizes};
-use tweedie::loss::{NoiseOf, Rows, TddLoss};
 use tweedie::engine::optim::{AdamConfig, AdamW};
 use tweedie::engine::{DType, Noise, Tape};
+use tweedie::loss::{NoiseOf, Rows, TddLoss};
+use tweedie::model::{Model, Pass, Sizes};
 use tweedie::{Config, Device, Process, Result, Schedule, ScheduleKind};
 
 const CLASSES: usize = 10;
