@@ -17,7 +17,7 @@ pub fn render(trace: &Trace) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Step, Token};
+    use tweedie::generate::{Step, Token};
     use super::*;
     use tweedie::data::Task;
 
