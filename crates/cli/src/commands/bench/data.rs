@@ -11,9 +11,9 @@ use tweedie::data::{
 };
 use tweedie::tokenize::{Kind, Tokenizer};
 
-use crate::commands::measure::eval;
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table};
+use crate::shared::names;
 use crate::shared::recipe;
 
 #[derive(clap::Args)]
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<()> {
     if side == 0 || args.batch == 0 || args.seconds <= 0.0 || args.seconds.is_nan() {
         return Err(Failure::input("--image, --batch and --seconds must be more than 0"));
     }
-    let cache: CacheMode = eval::parse("kind of cache", &args.cache, "auto or off")?;
+    let cache: CacheMode = names::parse("kind of cache", &args.cache, "auto or off")?;
     let (mut loader, format) = open(args, &augment, side, cache)?;
     // Batches until queues are filled; with a cache until everything is in it, which takes the probes' second epoch.
     let warm = if cache == CacheMode::Off { 8 } else { 8.max(2 * loader.batches_per_epoch()) };

@@ -17,9 +17,9 @@ use tweedie::train::Trainer;
 use tweedie_engine::{Device, Tensor};
 
 use super::ops::{Setup, Timer, median};
-use crate::commands::measure::eval;
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Progress, Table};
+use crate::shared::names;
 
 /// What both have in common.
 #[derive(clap::Args)]
@@ -386,7 +386,7 @@ pub fn sample(args: &SampleArgs) -> Result<()> {
             }
             progress.say("sample", &format!("{} batch {b}, {steps} steps", args.model.preset));
             let guidance = if images.is_some() { args.guidance } else { 1.0 };
-            let noise = eval::parse("kind of noise", &args.noise, "auto, dense or exact")?;
+            let noise = names::parse("kind of noise", &args.noise, "auto, dense or exact")?;
             let s = SampleConfig { steps, guidance, noise, ..SampleConfig::default() };
             if let Device::Cuda(c) = &device {
                 c.reset_peak();

@@ -11,6 +11,7 @@ use super::texts::{self, TextArgs};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note};
 use crate::shared::model_args::ModelArgs;
+use crate::shared::names::{parse, sampler};
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Split {
@@ -71,16 +72,6 @@ struct Row {
     votes: usize,
     #[serde(flatten)]
     report: Report,
-}
-
-/// A name as the configuration spells it.
-pub fn parse<T: serde::de::DeserializeOwned>(what: &str, name: &str, known: &str) -> Result<T> {
-    serde_json::from_value(serde_json::Value::String(name.into()))
-        .map_err(|_| Failure::input(format!("'{name}' is not a {what}; use {known}")))
-}
-
-pub fn sampler(name: &str) -> Result<SamplerKind> {
-    parse("sampler", name, "argmax, multinomial, softmax, ddim or ancestral")
 }
 
 pub fn run(args: &Args) -> Result<()> {

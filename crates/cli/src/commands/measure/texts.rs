@@ -12,9 +12,10 @@ use tweedie::model::Model;
 use tweedie::run::Loaded;
 use tweedie::train::open_sequences;
 
-use super::eval::{self, Args, Split};
+use super::eval::{Args, Split};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note};
+use crate::shared::names;
 use crate::shared::sampling_flags::{Given, meaningless};
 
 /// Flags that only captions and text have.
@@ -251,7 +252,7 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
     base.schedule = args.schedule.clone().unwrap_or(base.schedule);
     base.candidates = args.text.candidates.unwrap_or(base.candidates);
     if let Some(name) = &args.text.rank {
-        base.rank = eval::parse("way to rank", name, "bound or consensus")?;
+        base.rank = names::parse("way to rank", name, "bound or consensus")?;
     }
     let or = |given: Vec<SampleConfig>, base: &SampleConfig| if given.is_empty() { vec![base.clone()] } else { given };
     let mut settings = vec![base];
@@ -260,7 +261,7 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
         for s in &settings {
             let changed: Vec<SampleConfig> = match axis {
                 0 => {
-                    let all = args.sampler.iter().map(|n| eval::sampler(n));
+                    let all = args.sampler.iter().map(|n| names::sampler(n));
                     all.map(|x| Ok(SampleConfig { sampler: x?, ..s.clone() })).collect::<Result<_>>()?
                 }
                 1 => args.guidance.iter().map(|&guidance| SampleConfig { guidance, ..s.clone() }).collect(),
@@ -271,7 +272,7 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
                         .text
                         .unmask
                         .iter()
-                        .map(|n| eval::parse::<Unmasking>("way to unmask", n, "random or confident"));
+                        .map(|n| names::parse::<Unmasking>("way to unmask", n, "random or confident"));
                     all.map(|x| Ok(SampleConfig { unmask: x?, ..s.clone() })).collect::<Result<_>>()?
                 }
             };

@@ -13,11 +13,11 @@ use tweedie::run::Loaded;
 use tweedie::{Classifier, Generator, Tensor};
 use tweedie_figures::Picture;
 
-use crate::commands::measure::eval;
 use crate::failure::{Failure, Result};
 use crate::report::{self, note};
 use crate::shared::image_input;
 use crate::shared::model_args::ModelArgs;
+use crate::shared::names;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<()> {
     sample.seed = args.seed.unwrap_or(sample.seed);
     sample.votes = 1;
     if let Some(name) = &args.sampler {
-        sample.sampler = eval::sampler(name)?;
+        sample.sampler = names::sampler(name)?;
     }
     if sample.steps == 0 || args.top == 0 || args.top > 8 {
         return Err(Failure::input("--steps must be at least 1, and --top 1 to 8"));

@@ -10,9 +10,9 @@ use tweedie::{Generator, Tensor};
 use tweedie_figures::Picture;
 
 use super::trace::{self, Trace};
-use crate::commands::measure::eval;
 use crate::failure::{Failure, Result};
 use crate::shared::model_args::ModelArgs;
+use crate::shared::names;
 use crate::shared::sampling_flags::Given;
 
 /// Candidates for each token in a trace, as many as `tweedie trace` shows by itself.
@@ -87,15 +87,15 @@ impl WritingArgs {
         s.seed = self.seed.unwrap_or(s.seed);
         s.schedule = self.schedule.clone().unwrap_or(s.schedule);
         if let Some(name) = &self.sampler {
-            s.sampler = eval::sampler(name)?;
+            s.sampler = names::sampler(name)?;
         }
         if let Some(name) = &self.unmask {
-            s.unmask = eval::parse("way to unmask", name, "random or confident")?;
+            s.unmask = names::parse("way to unmask", name, "random or confident")?;
         }
         s.guesses = self.guesses.unwrap_or(s.guesses);
         s.candidates = self.candidates.unwrap_or(s.candidates);
         if let Some(name) = &self.rank {
-            s.rank = eval::parse("way to rank", name, "bound or consensus")?;
+            s.rank = names::parse("way to rank", name, "bound or consensus")?;
         }
         if !conditional && self.guidance.is_some_and(|g| g != 1.0) {
             return Err(Failure::input("--guidance needs an image to guide to; leave it out for text alone"));

@@ -17,9 +17,9 @@ pub fn render(trace: &Trace) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use tweedie::generate::{Step, Token};
     use super::*;
     use tweedie::data::Task;
+    use tweedie::generate::{Step, Token};
 
     #[test]
     fn a_token_cannot_end_the_script() {
