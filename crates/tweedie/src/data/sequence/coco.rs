@@ -148,8 +148,8 @@ pub(crate) fn open(given: &Path, root: &Path, options: &SequenceOptions) -> Resu
         ));
     }
     jsons.sort();
-    let root = if one { super::super::super::files::parent(root) } else { root };
-    let root = if file_name(root) == "annotations" { super::super::super::files::parent(root) } else { root };
+    let root = if one { crate::files::parent(root) } else { root };
+    let root = if file_name(root) == "annotations" { crate::files::parent(root) } else { root };
     let mut parts: [Option<CocoSource>; 3] = Default::default();
     let mut notes = Vec::new();
     for json in &jsons {
@@ -240,7 +240,7 @@ fn image_folder(json: &Path, root: &Path, options: &SequenceOptions, found: &[(S
     let part = name.trim_end_matches(".json").rsplit('_').next().unwrap_or_default().to_string(); // captions_train2017
     let word = part.trim_end_matches(|c: char| c.is_ascii_digit()).to_string();
     let bases = if places.is_empty() {
-        vec![root.to_path_buf(), super::super::super::files::parent(json).into()]
+        vec![root.to_path_buf(), crate::files::parent(json).into()]
     } else {
         places.clone()
     };
