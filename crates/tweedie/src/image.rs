@@ -8,6 +8,17 @@ use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 
 /// An image of 8-bit values, row by row, the channels of a pixel side by side (H, W, C).
+///
+/// ```
+/// use tweedie::image::Image;
+///
+/// let red = Image::filled(3, 2, &[255, 0, 0]);
+/// let again = Image::decode(&red.to_png()?)?;
+/// assert_eq!((again.pixel(2, 1), &again), (&[255, 0, 0][..], &red));
+/// assert_eq!(red.into_channels(1).data, [76; 6]);
+/// assert!(Image::new(3, 2, 1, vec![0; 5]).unwrap_err().contains("5 values"));
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// Pixels in a row.
@@ -40,6 +51,30 @@ fn scratch(n: usize) -> Vec<u8> {
 pub type Needed<'a> = &'a dyn Fn(usize, usize) -> usize;
 
 impl Image {
+    /// An image of these values; an error if there are too few or too many, or if it has no pixels.
+    pub fn new(width: usize, height: usize, channels: usize, data: Vec<u8>) -> Result<Image, String> {
+        let image = Image { width, height, channels, data };
+        image.check().map(|()| image)
+    }
+
+    /// Whether it is what it says: sides of 1 to 32,768 pixels, 1 or 3 channels, and a value for each.
+    pub fn check(&self) -> Result<(), String> {
+        let Image { width, height, channels, data } = self;
+        check_size(*width, *height)?;
+        if *channels != 1 && *channels != 3 {
+            return Err(format!("an image of {channels} channels; there must be 1 or 3"));
+        }
+        if data.len() != width * height * channels {
+            return Err(format!("an image of {width}x{height}x{channels} with {} values", data.len()));
+        }
+        Ok(())
+    }
+
+    /// The image if it is one, else a black pixel.
+    pub(crate) fn or_black(self) -> Image {
+        if self.check().is_ok() { self } else { Image::filled(1, 1, &[0; 3]) }
+    }
+
     /// Leave the memory to the next image that this thread decodes.
     pub(crate) fn recycle(self) {
         SPARE.set(self.data);
@@ -58,10 +93,10 @@ impl Image {
         Image { width, height, channels: color.len(), data: color.repeat(width * height) }
     }
 
-    /// The values of the pixel in column `x` of row `y`.
+    /// The values of the pixel in column `x` of row `y`; none outside the image.
     pub fn pixel(&self, x: usize, y: usize) -> &[u8] {
-        let at = (y * self.width + x) * self.channels;
-        &self.data[at..at + self.channels]
+        let at = y.saturating_mul(self.width).saturating_add(x).saturating_mul(self.channels);
+        if x < self.width { self.data.get(at..at.saturating_add(self.channels)).unwrap_or(&[]) } else { &[] }
     }
 
     /// The same picture with 1 or 3 channels. Grey is ITU-R 601 luma in PIL's fixed-point form.
@@ -96,6 +131,7 @@ impl Image {
 
     /// Encode as PNG, for figures and tests.
     pub fn to_png(&self) -> Result<Vec<u8>, String> {
+        self.check()?;
         let mut out = Vec::new();
         let mut encoder = png::Encoder::new(&mut out, self.width as u32, self.height as u32);
         encoder.set_color(if self.channels == 1 { png::ColorType::Grayscale } else { png::ColorType::Rgb });

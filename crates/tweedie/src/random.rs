@@ -43,6 +43,14 @@ pub struct Address {
 }
 
 /// A sequence of random numbers with its own address.
+///
+/// ```
+/// use tweedie::random::{Draw, Stream};
+///
+/// let mut a = Draw::new(7, Stream::Augment, 0, 41);
+/// let mut b = Draw::new(7, Stream::Augment, 0, 41);
+/// assert_eq!(a.below(1000), b.below(1000));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Draw {
     key: [u32; 2],
@@ -121,8 +129,9 @@ impl Draw {
         );
     }
 
-    /// Beta(α, α): two Gamma numbers by Marsaglia and Tsang, for α > 0.
+    /// Beta(α, α): two Gamma numbers by Marsaglia and Tsang, for α > 0 (others count as the nearest that is possible).
     pub fn beta(&mut self, alpha: f64) -> f64 {
+        let alpha = alpha.max(f64::MIN_POSITIVE).min(1e100); // not a number: the smallest
         let (a, b) = (self.log_gamma(alpha), self.log_gamma(alpha));
         // In logarithms, because both may underflow when α is small.
         1.0 / (1.0 + (b - a).exp())

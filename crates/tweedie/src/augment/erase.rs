@@ -44,9 +44,13 @@ impl Erase {
 
     /// Fill `rect` of all channels of `image` (C, H, W) with standard normals from `noise`.
     pub fn fill(image: &mut [f32], width: usize, height: usize, rect: Rect, noise: &mut Draw) {
+        if width == 0 || height == 0 {
+            return;
+        }
+        let (from, to) = (rect.x.min(width), rect.x.saturating_add(rect.width).min(width));
         for plane in image.chunks_exact_mut(width * height) {
             for row in plane.chunks_exact_mut(width).skip(rect.y).take(rect.height) {
-                noise.fill_normal(&mut row[rect.x..rect.x + rect.width]);
+                noise.fill_normal(&mut row[from..to]);
             }
         }
     }

@@ -81,6 +81,7 @@ pub fn resized_crop(image: &Image, crop: Rect, width: usize, height: usize, filt
 /// The rectangle of a random-resized crop (torchvision, timm): ten tries at an area of `scale` times the image's and an
 /// aspect ratio log-uniform in `ratio`; then the largest centred crop whose ratio is allowed.
 pub fn random_crop_rect(draw: &mut Draw, width: usize, height: usize, scale: [f64; 2], ratio: [f64; 2]) -> Rect {
+    let (width, height) = (width.max(1), height.max(1));
     let area = (width * height) as f64;
     for _ in 0..10 {
         let target = draw.uniform(scale[0], scale[1]) * area;

@@ -72,6 +72,13 @@ impl Mix {
     /// Mix a batch (B, C, H, W) in place. Runs on the current rayon pool.
     pub fn apply(&self, images: &mut [f32], channels: usize, width: usize, height: usize) {
         let size = channels * width * height;
+        let inside = |cut: Rect| {
+            cut.x.checked_add(cut.width).is_some_and(|x| x <= width)
+                && cut.y.checked_add(cut.height).is_some_and(|y| y <= height)
+        };
+        if size == 0 || !self.cut.is_none_or(inside) {
+            return; // nothing to mix, or the mix of other images
+        }
         let (first, second) = images.split_at_mut(images.len() / size / 2 * size);
         // With an odd number the middle image is its own partner and stays as it is.
         first.par_chunks_exact_mut(size).zip(second.par_chunks_exact_mut(size).rev()).for_each(|(a, b)| {

@@ -167,6 +167,17 @@ impl AugmentConfig {
 }
 
 /// A ready path from image to tensor of a fixed size.
+///
+/// ```
+/// use tweedie::augment::{Address, AugmentConfig, Transform};
+/// use tweedie::image::Image;
+///
+/// let path = Transform::train(&AugmentConfig::light(), 32, 3)?;
+/// let mut values = vec![0.0; path.values()];
+/// let at = Address { seed: 0, epoch: 3, example: 7 }; // what is random depends on this alone
+/// path.apply(Image::filled(40, 32, &[200, 100, 0]), at, &mut values);
+/// # Ok::<(), tweedie::data::DataError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Transform {
     config: AugmentConfig,
@@ -230,6 +241,7 @@ impl Transform {
     pub fn rows_needed(&self, width: usize, height: usize, at: Address) -> usize {
         match self.config.crop {
             Crop::Resized { scale, ratio } if self.train => {
+                let (width, height) = (width.max(1), height.max(1));
                 let mut draw = Draw::new(at.seed, Stream::Augment, at.epoch, at.example);
                 let rect = geometry::random_crop_rect(&mut draw, width, height, scale, ratio);
                 rect.y + rect.height
@@ -238,8 +250,11 @@ impl Transform {
         }
     }
 
-    /// Write the image as (C, H, W) into `out`, which holds [`Transform::values`] numbers.
+    /// Write the image as (C, H, W) into `out`, which holds [`Transform::values`] numbers: of a shorter one what fits is
+    /// written, of a longer one the rest is left alone. Something that is no image ([`Image::check`]) counts as black.
     pub fn apply(&self, image: Image, at: Address, out: &mut [f32]) {
+        let values = self.values().min(out.len());
+        let out = &mut out[..values];
         let (image, mut draw) = self.pixels(image, at);
         self.normalize(&image, out);
         if !self.train {
@@ -257,7 +272,7 @@ impl Transform {
     }
 
     fn pixels(&self, image: Image, at: Address) -> (Image, Draw) {
-        let image = image.into_channels(self.channels);
+        let image = image.or_black().into_channels(self.channels);
         let mut draw = Draw::new(at.seed, Stream::Augment, at.epoch, at.example);
         if !self.train {
             return (self.eval_crop(image), draw);
@@ -313,9 +328,16 @@ impl Transform {
             out.iter_mut().zip(&image.data).for_each(|(o, &v)| *o = table[v as usize]);
             return;
         }
-        let (red, rest) = out.split_at_mut(plane);
-        let (green, blue) = rest.split_at_mut(plane);
+        let out_is_short = out.len() < 3 * plane;
+        let (red, rest) = out.split_at_mut(plane.min(out.len()));
+        let (green, blue) = rest.split_at_mut(plane.min(rest.len()));
         let pixels = image.data.as_chunks::<3>().0;
+        if out_is_short {
+            for (channel, plane) in [red, green, blue].into_iter().enumerate() {
+                plane.iter_mut().zip(pixels).for_each(|(o, p)| *o = self.tables[channel][p[channel] as usize]);
+            }
+            return;
+        }
         for (((p, r), g), b) in pixels.iter().zip(red).zip(green).zip(blue) {
             *r = self.tables[0][p[0] as usize];
             *g = self.tables[1][p[1] as usize];

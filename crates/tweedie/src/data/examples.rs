@@ -1,7 +1,7 @@
 //! What a loader makes batches of: an image and its class, or a sequence with or without an image.
 
 use super::sequence::OnBad;
-use super::{Locality, Result, Sequences, Source};
+use super::{DataError, Image, Locality, Result, Sequences, Source};
 use crate::augment::Transform;
 use crate::random::Address;
 
@@ -34,6 +34,11 @@ pub(crate) trait Examples: Send + Sync {
     fn noun(&self) -> &'static str;
 }
 
+/// Sources may be anybody's: an image that is not what it says is one that cannot be read.
+fn sound(image: &Image, place: impl FnOnce() -> String) -> Result<()> {
+    image.check().map_err(|message| DataError::Corrupt { place: place(), message })
+}
+
 pub(crate) struct Classes {
     pub source: Source,
     pub transform: Transform,
@@ -59,6 +64,7 @@ impl Examples for Classes {
     fn read(&self, at: Address, image: &mut [f32], target: &mut [u32], _: OnBad) -> Result<bool> {
         let needed = |width, height| self.transform.rows_needed(width, height, at);
         let item = self.source.get_top(at.example as usize, &needed)?;
+        sound(&item.image, || self.place(at.example))?;
         self.transform.apply(item.image, at, image);
         target[0] = item.label;
         Ok(false)
@@ -103,7 +109,9 @@ impl Examples for Captioned {
     fn read(&self, at: Address, image: &mut [f32], target: &mut [u32], on_bad: OnBad) -> Result<bool> {
         let cut = self.source.write_noting(at, self.shuffled, target, on_bad)?; // before the image, which costs more
         if let Some(transform) = &self.transform {
-            transform.apply(self.source.image(at.example as usize)?, at, image);
+            let picture = self.source.image(at.example as usize)?;
+            sound(&picture, || self.place(at.example))?;
+            transform.apply(picture, at, image);
         }
         Ok(cut)
     }

@@ -1,5 +1,6 @@
 //! Small sets that live decoded in memory: CIFAR, MNIST, embedded digits.
 
+use super::sources::beyond;
 use super::{DataError, Image, ImageSource, Item, Result};
 
 /// Images of one size, decoded.
@@ -24,7 +25,8 @@ impl MemorySource {
         labels: Vec<u32>,
     ) -> Result<MemorySource> {
         let name = name.into();
-        if pixels.len() != labels.len() * width * height * channels {
+        let each = width.checked_mul(height).and_then(|n| n.checked_mul(channels));
+        if each.and_then(|n| n.checked_mul(labels.len())) != Some(pixels.len()) {
             return Err(DataError::Setting(format!(
                 "{name}: {} pixel values for {} images of {width}x{height}x{channels}",
                 pixels.len(),
@@ -41,14 +43,15 @@ impl ImageSource for MemorySource {
     }
 
     fn get(&self, i: usize) -> Result<Item> {
+        let &label = self.labels.get(i).ok_or_else(|| beyond(i, self.labels.len()))?;
         let n = self.width * self.height * self.channels;
         let data = self.pixels[i * n..(i + 1) * n].to_vec();
         let image = Image { width: self.width, height: self.height, channels: self.channels, data };
-        Ok(Item { image, label: self.labels[i] })
+        Ok(Item { image, label })
     }
 
     fn label(&self, i: usize) -> u32 {
-        self.labels[i]
+        self.labels.get(i).copied().unwrap_or(u32::MAX)
     }
 
     fn place(&self, i: usize) -> String {

@@ -38,18 +38,18 @@ impl Split {
 }
 
 /// What has a number of examples.
-pub trait Examples {
+pub trait Numbered {
     /// How many.
     fn count(&self) -> usize;
 }
 
-impl Examples for dyn ImageSource {
+impl Numbered for dyn ImageSource {
     fn count(&self) -> usize {
         self.len()
     }
 }
 
-impl Examples for dyn TextSource {
+impl Numbered for dyn TextSource {
     fn count(&self) -> usize {
         self.len()
     }
@@ -61,7 +61,7 @@ pub struct Subset<S: ?Sized = dyn ImageSource> {
     indices: Vec<u32>,
 }
 
-impl<S: ?Sized + Examples> Subset<S> {
+impl<S: ?Sized + Numbered> Subset<S> {
     /// The examples `indices` of `source`; an error if it has not all of them.
     pub fn new(source: Arc<S>, indices: Vec<u32>) -> Result<Subset<S>> {
         let all = source.count();

@@ -66,10 +66,14 @@ impl Classification {
         }
     }
 
-    /// Count a batch: logits \[B·V\] and true classes.
+    /// Count a batch: logits \[B·V\] and true classes. What has no partner (more labels than rows, or the other way round)
+    /// and examples of classes that there are not are left out.
     pub fn add(&mut self, logits: &[f32], labels: &[u32]) {
-        for (l, &label) in logits.chunks_exact(self.classes).zip(labels) {
+        for (l, &label) in logits.chunks_exact(self.classes.max(1)).zip(labels) {
             let label = label as usize;
+            if label >= self.classes {
+                continue;
+            }
             let p = softmax(l);
             let best = argmax(&p);
             // Ties count against the prediction: a constant output is not right five times in five.

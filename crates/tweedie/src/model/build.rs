@@ -47,7 +47,8 @@ impl Plan {
 
     /// Number of values of the parameters whose name starts with `prefix`.
     pub fn count(&self, prefix: &str) -> usize {
-        self.entries.iter().filter(|e| e.name.starts_with(prefix)).map(|e| e.shape.iter().product::<usize>()).sum()
+        let size = |e: &Entry| e.shape.iter().fold(1, |n: usize, side| n.saturating_mul(*side));
+        self.entries.iter().filter(|e| e.name.starts_with(prefix)).fold(0, |n, e| n.saturating_add(size(e)))
     }
 
     /// Exclude from training what starts with `prefix`.

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::vit::{Gelu, VitConfig};
 use crate::error::{Error, Result};
 
+/// Largest side, width, depth and number of heads: a slip of the pen must not ask for more memory than there is anywhere.
+pub(crate) const MOST: usize = 1 << 16;
+
 /// Which of the two models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -122,6 +125,9 @@ impl DenoiserConfig {
     pub fn check(&self, tokens: usize) -> Result<()> {
         let DenoiserConfig { kind, width, depth, heads, .. } = self;
         let wrong = |what: String| Err(Error::Input(format!("model.denoiser: {what}")));
+        if [width, depth, heads].into_iter().any(|n| *n > MOST) {
+            return wrong(format!("no size may be above {MOST}"));
+        }
         if *width == 0 || *depth == 0 || *heads == 0 || width % heads != 0 {
             return wrong(format!(
                 "width = {width} must be a positive multiple of heads = {heads}, depth = {depth} at least 1"

@@ -255,12 +255,24 @@ impl Denoiser {
         if y.shape().get(1) != Some(&self.tokens) {
             return Err(Error::Input(format!("tokens {:?}, the model has {} per example", y.shape(), self.tokens)));
         }
+        let (examples, width) = (y.shape()[0], self.config.width);
+        match *time.shape() {
+            [n, d] if d == width && (n == 1 || n == examples) => {}
+            [n, tokens, d] if d == width && n == examples && tokens == self.tokens => {}
+            _ => {
+                let shape = time.shape();
+                return Err(Error::Input(format!("times of shape {shape:?} for {examples} examples of width {width}")));
+            }
+        }
         if time.shape().len() == 3 && !self.times_tokens() {
             let what = "times of single tokens go with a transformer whose condition tokens carry no time";
             return Err(Error::Input(format!("{what} (condition_attention = \"prefix\")")));
         }
         let x = match (&self.body, &context.0) {
             (Body::Transformer(blocks), Seen::Keys(keys)) => {
+                if keys.blocks.len() != blocks.len() {
+                    return Err(Error::Input("this context belongs to another model".into()));
+                }
                 let y = add_time(t, &y, time)?;
                 let mut x = self.add_positions(p, ids, &y, self.cond_tokens..self.cond_tokens + self.tokens)?;
                 let places = self.places(0);

@@ -79,6 +79,10 @@ fn plan(config: &ModelConfig, sizes: Sizes) -> Result<(Plan, Network)> {
     if config.freeze_encoder {
         plan.freeze("encoder.");
     }
+    const MOST: usize = 1 << 36; // 256 GiB of weights
+    if plan.count("") > MOST {
+        return Err(Error::Input(format!("a model of {} parameters; this program takes up to {MOST}", plan.count(""))));
+    }
     Ok((plan, Network { encoder, head }))
 }
 

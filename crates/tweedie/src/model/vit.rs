@@ -7,6 +7,7 @@ use tweedie_engine::ops::{elementwise, linear, patchify, tokens};
 use tweedie_engine::{Act, Group, Tensor, Var};
 
 use super::build::{Init, Plan};
+use super::config::MOST;
 use super::layers::{Block, BlockShape, Ids, Linear, Norm, Pass};
 use crate::error::{Error, Result};
 
@@ -54,13 +55,16 @@ pub struct VitConfig {
 impl VitConfig {
     /// Tokens that come out: patches and the class token.
     pub fn tokens(&self) -> usize {
-        (self.image / self.patch).pow(2) + 1
+        (self.image / self.patch.max(1)).saturating_pow(2).saturating_add(1)
     }
 
     /// Refuse shapes that cannot be built, naming the field.
     pub fn check(&self) -> Result<()> {
         let VitConfig { image, patch, channels, width, depth, heads, drop_path } = self;
         let wrong = |what: String| Err(Error::Input(format!("model.encoder: {what}")));
+        if [image, patch, channels, width, depth, heads].into_iter().any(|n| *n > MOST) {
+            return wrong(format!("no size may be above {MOST}"));
+        }
         if *patch == 0 || *image == 0 || image % patch != 0 {
             return wrong(format!("image = {image} must be a positive multiple of patch = {patch}"));
         }

@@ -45,6 +45,16 @@ enum Inner {
 }
 
 /// Text to class numbers and back. The numbers are the classes of the diffusion, 0 to [`vocab`](Tokenizer::vocab) − 1.
+///
+/// ```
+/// use tweedie::tokenize::{Kind, Tokenizer};
+///
+/// let words = Tokenizer::train(Kind::Word, 100, ["a red dog", "a blue dog"])?;
+/// let ids = words.encode("a blue dog");
+/// assert_eq!((ids.len(), words.decode(&ids).as_str()), (3, "a blue dog"));
+/// assert!(ids.iter().all(|&id| (id as usize) < words.vocab()));
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 pub struct Tokenizer {
     inner: Inner,
     vocab: usize,
