@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tweedie beside its PyTorch peer, in one run on one machine, as ratios.
 
-    cargo build --release && python3 scripts/compare.py --peer PATH/torch_tdd.py [--device cpu|cuda] [--what train,sample,data]
+    cargo build --release && python3 scripts/compare.py --peer PATH/torch_tdd.py [--device cpu|cuda] [--what train,sample,data] [--before OTHER_BUILD]
 
 Needs Python with torch (and torchvision for data). Rounds alternate between the two, and the best median of each is compared: on a
 shared machine a slow round says more about the neighbours than about the code. Ratio = peer's time / tweedie's: above 1 means
@@ -13,6 +13,7 @@ ap = argparse.ArgumentParser()
 ap.add_argument("--peer", default="../shared/peers/torch_tdd.py")
 ap.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
 ap.add_argument("--tweedie", default="target/release/tweedie")
+ap.add_argument("--before", help="another build of tweedie, measured in the same rounds: how a change moved its times")
 ap.add_argument("--what", default="train,sample")
 ap.add_argument("--preset", default="", help="only this one")
 ap.add_argument("--rounds", type=int, default=3)
@@ -35,8 +36,8 @@ def run(command):
     return r.stdout
 
 
-def ours(what, preset, batch, *more):
-    out = run([a.tweedie, "--threads", str(a.threads), "bench", what, "--preset", preset, "--device", a.device, "--batch",
+def ours(binary, what, preset, batch, *more):
+    out = run([binary, "--threads", str(a.threads), "bench", what, "--preset", preset, "--device", a.device, "--batch",
                ",".join(map(str, batch)), "--repeats", str(a.repeats), "--format", "json", "--tanh", *more])
     return json.loads(out)
 
@@ -63,16 +64,17 @@ def environment():
 rows, kept = [], {"environment": environment(), "rows": []}
 variants = [False] if a.device == "cpu" else ([False, True] if a.eager else [True])
 for preset, train_batch, sample_batches in CASES if {"train", "sample"} & set(a.what.split(",")) else []:
-    best, theirs = {}, {}
+    best, before, theirs = {}, {}, {}
     for _ in range(a.rounds):
-        if "train" in a.what:
-            r = ours("train", preset, [train_batch], "--no-floor")[0]
-            if "train" not in best or r["ms"] < best["train"]["ms"]: best["train"] = r
-        if "sample" in a.what:
-            for attention in (["full", "prefix"] if "caption" in preset else ["full"]):
-                for r in ours("sample", preset, sample_batches, "--condition-attention", attention):
-                    key = ("sample", r["batch"], attention)
-                    if key not in best or r["ms"] < best[key]["ms"]: best[key] = r
+        for binary, found in [(a.before, before)] * bool(a.before) + [(a.tweedie, best)]:
+            if "train" in a.what:
+                r = ours(binary, "train", preset, [train_batch], "--no-floor")[0]
+                if "train" not in found or r["ms"] < found["train"]["ms"]: found["train"] = r
+            if "sample" in a.what:
+                for attention in (["full", "prefix"] if "caption" in preset else ["full"]):
+                    for r in ours(binary, "sample", preset, sample_batches, "--condition-attention", attention):
+                        key = ("sample", r["batch"], attention)
+                        if key not in found or r["ms"] < found[key]["ms"]: found[key] = r
         for compiled in variants:
             for key, v in peer(preset, train_batch, compiled).items():
                 k = (*key, compiled)
@@ -81,16 +83,21 @@ for preset, train_batch, sample_batches in CASES if {"train", "sample"} & set(a.
         what, batch, attention = ("train", train_batch, "full") if key == "train" else key
         for compiled in variants:
             if (p := theirs.get((what, batch, compiled))) is None: continue
-            mine = r["ms"] if what == "train" else r["fastest"]  # the peer reports its median step, but its best sample
+            time = lambda r: r["ms"] if what == "train" else r["fastest"]  # the peer reports its median step, but its best sample
+            mine, was = time(r), time(before[key]) if key in before else None
             name = f"{what} {preset} batch {batch}" + (f", {attention} attention" if "caption" in preset and what == "sample" else "")
-            rows.append((name, "compiled" if compiled else "eager", p[0], mine, p[0] / mine, p[1], r["peak"] / 2**30))
-            kept["rows"].append({"name": name, "compiled": compiled, "peer_ms": p[0], "ms": mine, "ratio": p[0] / mine, "tweedie": r})
+            rows.append((name, "compiled" if compiled else "eager", p[0], mine, p[0] / mine, p[1], r["peak"] / 2**30, was))
+            kept["rows"].append({"name": name, "compiled": compiled, "peer_ms": p[0], "ms": mine, "ratio": p[0] / mine,
+                                 "before_ms": was, "tweedie": r})
 
 print(f"{kept['environment']}; best of {a.rounds} rounds\n")
 if rows:
-    print("| what | peer | peer ms | tweedie ms | ratio | peer peak GiB | tweedie peak GiB |\n|---|---|---:|---:|---:|---:|---:|")
-    for name, how, p, m, ratio, pm, mm in rows:
-        print(f"| {name} | {how} | {p:.2f} | {m:.2f} | {ratio:.2f} | {f'{pm:.1f}' if pm else '–'} | {mm:.2f} |")
+    more = " before ms | ratio before |" if a.before else ""
+    print(f"| what | peer | peer ms | tweedie ms | ratio | peer peak GiB | tweedie peak GiB |{more}")
+    print("|---|---|---:|---:|---:|---:|---:|" + "---:|---:|" * bool(a.before))
+    for name, how, p, m, ratio, pm, mm, was in rows:
+        more = f" {was:.2f} | {p / was:.2f} |" if was else ""
+        print(f"| {name} | {how} | {p:.2f} | {m:.2f} | {ratio:.2f} | {f'{pm:.1f}' if pm else '–'} | {mm:.2f} |{more}")
 
 if "data" in a.what.split(","):
     if not a.images: sys.exit("--what data needs --images FOLDER with train/CLASS/*.jpg")
