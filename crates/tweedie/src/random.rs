@@ -131,7 +131,7 @@ impl Draw {
 
     /// Beta(α, α): two Gamma numbers by Marsaglia and Tsang, for α > 0 (others count as the nearest that is possible).
     pub fn beta(&mut self, alpha: f64) -> f64 {
-        let alpha = alpha.max(f64::MIN_POSITIVE).min(1e100); // not a number: the smallest
+        let alpha = if alpha > 0.0 { alpha.min(1e100) } else { f64::MIN_POSITIVE };
         let (a, b) = (self.log_gamma(alpha), self.log_gamma(alpha));
         // In logarithms, because both may underflow when α is small.
         1.0 / (1.0 + (b - a).exp())
