@@ -30,10 +30,15 @@ pub struct Projection {
 impl Projection {
     /// For the layer of `denoiser`; for one without, the identity.
     pub fn of(denoiser: &dyn Denoise, kind: NoiseKind) -> Result<Projection> {
-        if let Some(weight) = denoiser.weight()? {
-            return Projection::new(weight, kind);
-        }
         let v = denoiser.vocab();
+        if let Some(weight) = denoiser.weight()? {
+            return match weight.shape() {
+                &[_, classes] if classes != v => {
+                    Err(Error::Input(format!("a layer {:?} does not read vectors of {v} classes", weight.shape())))
+                }
+                _ => Projection::new(weight, kind),
+            };
+        }
         let identity = (0..v * v).map(|i| if i % (v + 1) == 0 { 1.0 } else { 0.0 }).collect();
         Projection::new(&Tensor::from_f32(&denoiser.device(), &[v, v], identity)?, kind)
     }

@@ -1,6 +1,8 @@
 //! The reverse process: from pure noise to tokens. Predict, let the sampler choose and add less noise, and again. Nothing waits for
 //! the device: a step queues its work and goes on.
 
+use tweedie_engine::Tensor;
+
 use super::addresses::Addresses;
 use super::denoise::{At, Denoise, predict};
 use super::limits::Limits;
@@ -49,6 +51,7 @@ impl Reverse<'_> {
             let when = At { t: at.t, known: when.as_ref() };
             let logits = |pairs| if pairs { denoiser.logits_of_pairs(&u, when) } else { denoiser.logits(&u, when) };
             let (logits, guidance) = predict(w, || denoiser.guided(&u, when, w), logits)?;
+            self.check_logits(&logits, guidance.is_some(), vocab)?;
             let (words, fixed) = (addresses.words.later(i as u32), state.fixed().cloned());
             let asked = Asked {
                 tokens: self.tokens,
@@ -71,6 +74,18 @@ impl Reverse<'_> {
             each(&prediction, Some(&taken))?;
         }
         Ok(())
+    }
+
+    /// A denoiser may be anybody's: what it returns must be a row of logits for each token, or two of them as `pairs`.
+    fn check_logits(&self, logits: &Tensor, pairs: bool, vocab: usize) -> Result<()> {
+        let examples = self.addresses.examples.len() * if pairs { 2 } else { 1 };
+        match *logits.shape() {
+            [b, n, v] if b == examples && n == self.tokens && v >= vocab => Ok(()),
+            _ => {
+                let want = [examples, self.tokens, vocab];
+                Err(Error::Input(format!("a denoiser's logits must be {want:?}, they are {:?}", logits.shape())))
+            }
+        }
     }
 
     /// All times that the network will be told: those of the steps, and the first where tokens are known.

@@ -273,7 +273,8 @@ impl<'a> State<'a> {
             true => Some(projection.draw(&addresses.noise.later(self.at.0 as u32 + 1), &addresses.examples, n)?),
             false => None,
         };
-        let before = keeps.then_some(&self.u);
+        // The vectors lend their shape where nothing of them is kept and no noise is added.
+        let before = (keeps || fresh.is_none()).then_some(&self.u);
         let by = match (&mix, &self.known) {
             (Mix::All(u), Some(known)) => by_row(*u, process.renoise(Process::FIRST), known)?,
             (Mix::All(u), None) => scalars(&device, factors(*u))?,
@@ -287,7 +288,6 @@ impl<'a> State<'a> {
             Some(x) => First::Values(x),
             None => First::Columns { matrix: weight, ids: clean.ids() },
         };
-        // One of both is there: where nothing of u_t is kept, noise is added.
         self.u = blend(&by, first, before, fresh.as_ref())?.reshape(&[b, n, d])?;
         Ok(())
     }

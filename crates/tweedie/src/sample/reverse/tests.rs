@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use tweedie_engine::{Device, Tensor};
+use tweedie_engine::Device;
 
 use super::super::sampler::sampler_of;
 use super::*;
