@@ -49,9 +49,9 @@ enum Inner {
 /// ```
 /// use tweedie::tokenize::{Kind, Tokenizer};
 ///
-/// let words = Tokenizer::train(Kind::Word, 100, ["a red dog", "a blue dog"])?;
-/// let ids = words.encode("a blue dog");
-/// assert_eq!((ids.len(), words.decode(&ids).as_str()), (3, "a blue dog"));
+/// let words = Tokenizer::train(Kind::Word, 100, ["a red dog", "a blue dog", "a red car"])?;
+/// let ids = words.encode("a red dog"); // words that come once are <unk>
+/// assert_eq!((ids.len(), words.decode(&ids).as_str()), (3, "a red dog"));
 /// assert!(ids.iter().all(|&id| (id as usize) < words.vocab()));
 /// # Ok::<(), tweedie::Error>(())
 /// ```
