@@ -46,7 +46,7 @@ impl fmt::Display for Ranking {
 /// use tweedie::{Classifier, Image};
 ///
 /// let classifier = Classifier::open("runs/digits-1")?;
-/// let image = Image::decode(&std::fs::read("seven.png").unwrap())?;
+/// let image = Image::open("seven.png")?;
 /// println!("{}", classifier.classify(&image)?.top(3)); // 7 98.2 %, 9 0.9 %, 1 0.2 %
 /// # Ok::<(), tweedie::Error>(())
 /// ```

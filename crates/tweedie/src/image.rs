@@ -3,9 +3,12 @@
 
 use std::cell::Cell;
 use std::io::Cursor;
+use std::path::Path;
 use zune_core::bytestream::ZCursor;
 use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
+
+use crate::error::Error;
 
 /// An image of 8-bit values, row by row, the channels of a pixel side by side (H, W, C).
 ///
@@ -107,6 +110,13 @@ impl Image {
             _ => return self,
         };
         Image { channels, data, ..self }
+    }
+
+    /// Read and decode a file; what is wrong with it names it.
+    pub fn open(path: impl AsRef<Path>) -> crate::Result<Image> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path).map_err(|e| Error::file(path, e))?;
+        Image::decode(&bytes).map_err(|why| Error::Input(format!("{}: {why}", path.display())))
     }
 
     /// Decode JPEG, PNG or WebP bytes into three channels, as PIL's `convert("RGB")` does: alpha is dropped, palettes

@@ -108,8 +108,7 @@ fn a_sampler_that_does_nothing_gives_tokens() {
 #[test]
 fn tokens_of_a_samplers_own_are_the_result() {
     let want: Vec<u32> = (0..EXAMPLES.len() * N).map(|i| (i * 2 % V) as u32).collect();
-    let own =
-        Step(|state: &mut State, p: &Prediction, at: Times| state.renoise(&p.argmax()?.with_tokens(&want)?, at.s));
+    let own = Step(|state: &mut State, p: &Prediction, at: Times| state.renoise(&p.tokens(&want)?, at.s));
     assert_eq!(by(&own, 3).unwrap().tokens, want);
 }
 
@@ -136,15 +135,13 @@ fn wrong_lengths_of_a_sampler_are_refused() {
         });
         let e = by(&mix, 3).unwrap_err().to_string();
         assert!(e.contains(&format!("{wrong} updates for {count} tokens")), "{e}");
-        let tokens = Step(|state: &mut State, p: &Prediction, at: Times| {
-            state.renoise(&p.argmax()?.with_tokens(&vec![0; wrong])?, at.s)
-        });
+        let tokens =
+            Step(|state: &mut State, p: &Prediction, at: Times| state.renoise(&p.tokens(&vec![0; wrong])?, at.s));
         let e = by(&tokens, 3).unwrap_err().to_string();
         assert!(e.contains(&format!("{wrong} tokens for {count} places")), "{e}");
     }
-    let beyond = Step(|state: &mut State, p: &Prediction, at: Times| {
-        state.renoise(&p.argmax()?.with_tokens(&vec![V as u32; count])?, at.s)
-    });
+    let beyond =
+        Step(|state: &mut State, p: &Prediction, at: Times| state.renoise(&p.tokens(&vec![V as u32; count])?, at.s));
     assert!(by(&beyond, 3).is_err());
     let e = by(&Step(|_: &mut State, _: &Prediction, _| Err(tweedie::Error::Input("enough".into()))), 3);
     assert!(e.unwrap_err().to_string().contains("enough"));

@@ -78,7 +78,7 @@ pub struct Text {
 /// use tweedie::{Generator, Image};
 ///
 /// let generator = Generator::open("runs/captions")?;
-/// let image = Image::decode(&std::fs::read("photo.jpg").unwrap())?;
+/// let image = Image::open("photo.jpg")?;
 /// println!("{}", generator.captions(&[image])?[0]);
 /// # Ok::<(), tweedie::Error>(())
 /// ```

@@ -1,7 +1,7 @@
 //! What a sampler holds in its hands: the noisy vectors of a batch, and what the network says of them.
 
 use tweedie_engine::ops::blend::{First, blend};
-use tweedie_engine::ops::choose::{Banned, Choose, Chosen, How, Numbers, choose};
+use tweedie_engine::ops::choose::{Banned, Choose, Chosen, FREE, How, Numbers, choose};
 use tweedie_engine::ops::linear::linear;
 use tweedie_engine::ops::tokens::embed;
 use tweedie_engine::{DType, Device, Noise, Tape, Tensor};
@@ -76,6 +76,23 @@ impl Prediction<'_> {
         self.choose(false, false)
     }
 
+    /// Tokens of your own, \[B·N\], with their log-probabilities; given ones stay what they are.
+    pub fn tokens(&self, own: &[u32]) -> Result<Clean> {
+        let places = self.examples * self.asked.tokens;
+        if own.len() != places {
+            return Err(Error::Input(format!("{} tokens for {places} places", own.len())));
+        }
+        if let Some(wrong) = own.iter().find(|t| **t as usize >= self.vocab) {
+            return Err(Error::Input(format!("token {wrong} is not below the vocabulary {}", self.vocab)));
+        }
+        let kept = self.asked.fixed.map(Tensor::to_vec_u32).transpose()?;
+        let of = |(i, own): (usize, &u32)| kept.as_ref().map(|k| k[i]).filter(|k| *k != FREE).unwrap_or(*own);
+        let ids = own.iter().enumerate().map(of).collect();
+        let ids = Tensor::from_u32(&self.logits.device(), &[places], ids)?;
+        let asked = Asked { fixed: Some(&ids), ..self.asked };
+        Prediction { asked, ..*self }.choose(false, false)
+    }
+
     /// A token drawn from the distribution of each place, by noise that belongs to example and step.
     pub fn draw(&self) -> Result<Clean> {
         self.choose(true, false)
@@ -114,15 +131,6 @@ impl Prediction<'_> {
 pub struct Clean(pub(super) Chosen);
 
 impl Clean {
-    /// The same with tokens of your own, \[B·N\].
-    pub fn with_tokens(&self, tokens: &[u32]) -> Result<Clean> {
-        if tokens.len() != self.0.tokens.len() {
-            return Err(Error::Input(format!("{} tokens for {} places", tokens.len(), self.0.tokens.len())));
-        }
-        let ids = Tensor::from_u32(&self.0.tokens.device(), &[tokens.len()], tokens.to_vec())?;
-        Ok(Clean(Chosen { tokens: ids, probabilities: None, ..self.0.clone() }))
-    }
-
     /// The tokens, \[B·N\]. This and the others below wait for the device.
     pub fn tokens(&self) -> Result<Vec<u32>> {
         Ok(self.0.tokens.to_vec_u32()?)
@@ -258,6 +266,12 @@ impl<'a> State<'a> {
 
     /// y_s by `mix`; known tokens go to the first time in any case. At the last step nothing is mixed: `clean` is the result.
     pub fn update(&mut self, clean: &Clean, mix: Mix) -> Result<()> {
+        let places = self.batch.addresses.examples.len() * self.batch.tokens;
+        if let Mix::Each(all) = &mix
+            && all.len() != places
+        {
+            return Err(Error::Input(format!("{} updates for {places} tokens", all.len())));
+        }
         self.taken = Some(clean.clone());
         if self.last {
             return Ok(());
@@ -278,7 +292,7 @@ impl<'a> State<'a> {
         let by = match (&mix, &self.known) {
             (Mix::All(u), Some(known)) => by_row(*u, process.renoise(Process::FIRST), known)?,
             (Mix::All(u), None) => scalars(&device, factors(*u))?,
-            (Mix::Each(all), known) => by_token(all, known.as_ref(), b * n, process, &device)?,
+            (Mix::Each(all), known) => by_token(all, known.as_ref(), process, &device)?,
         };
         let soft = match &clean.0.probabilities {
             Some(p) => Some(project(p, weight)?),
@@ -306,20 +320,11 @@ fn by_row(open: Update, of_known: Update, known: &Tensor) -> Result<Tensor> {
 }
 
 /// Factors \[B·N, 3\] of tokens that each have their own, but for known ones.
-fn by_token(
-    each: &[Update],
-    known: Option<&Tensor>,
-    count: usize,
-    process: &Process,
-    device: &Device,
-) -> Result<Tensor> {
-    if each.len() != count {
-        return Err(Error::Input(format!("{} updates for {count} tokens", each.len())));
-    }
+fn by_token(each: &[Update], known: Option<&Tensor>, process: &Process, device: &Device) -> Result<Tensor> {
     let known = known.map(Tensor::to_vec_u32).transpose()?;
     let is_known = |i: usize| known.as_ref().is_some_and(|k| k[i] != 0);
     let of = |i: usize| factors(if is_known(i) { process.renoise(Process::FIRST) } else { each[i] });
-    Ok(Tensor::from_f32(device, &[count, 3], (0..count).flat_map(of).map(|x| x as f32).collect())?)
+    Ok(Tensor::from_f32(device, &[each.len(), 3], (0..each.len()).flat_map(of).map(|x| x as f32).collect())?)
 }
 
 /// W·p of probabilities \[rows, V\] in their type.

@@ -8,7 +8,7 @@ fn blank(numbers: &[usize]) -> Dataset {
     let source: Source = Arc::new(MemorySource::new("blank", 8, 8, 1, vec![128; 64 * labels.len()], labels).unwrap());
     Dataset {
         name: "blank".into(),
-        format: Format::Embedded,
+        format: Format::Custom,
         class_names: (0..numbers.len()).map(|k| k.to_string()).collect(),
         channels: 1,
         train: Some(source.clone()),

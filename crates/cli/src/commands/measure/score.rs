@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use serde::Serialize;
+use tweedie::Image;
 use tweedie::metrics::captions::{self, CaptionScores, Intervals};
 use tweedie::metrics::clip::Clip;
 use tweedie::metrics::files::{References, image_files, pair, read_captions, read_references};
@@ -13,7 +14,6 @@ use tweedie::metrics::{Diversity, diversity};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table};
 use crate::shared::clip_scores::{ClipRows, Judge};
-use crate::shared::image_input;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -134,7 +134,7 @@ fn clip_rows(
     let files = image_files(references, images)?;
     let choice = report::open_device(&args.device)?;
     let clip = Clip::load(folder, &choice.device)?;
-    let read = |part: Range<usize>| files[part].par_iter().map(|p| image_input::read(p)).collect();
+    let read = |part: Range<usize>| files[part].par_iter().map(|p| Ok(Image::open(p)?)).collect();
     let judge = Judge::new(&clip, &references.captions, args.seed, read)?;
     judge.rows(args.captions.iter().map(|p| p.display().to_string()).zip(paired.iter().map(Vec::as_slice)))
 }

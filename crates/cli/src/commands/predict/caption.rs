@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use rayon::prelude::*;
 use serde::Serialize;
+use tweedie::Image;
 use tweedie::data::Task;
 
 use super::writing::{Writer, WritingArgs, Written};
@@ -51,7 +52,7 @@ pub fn run(args: &Args) -> Result<()> {
     while !rest.is_empty() {
         let (part, more) = rest.split_at(writer.batch().min(rest.len()));
         rest = more;
-        let read: Vec<_> = part.par_iter().map(|path| image_input::read(path)).collect();
+        let read: Vec<_> = part.par_iter().map(|path| Image::open(path)).collect();
         let (mut seen, mut images) = (Vec::new(), Vec::new());
         for (path, image) in part.iter().zip(read) {
             match image {

@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use tweedie::Classifier;
 use tweedie::data::Task;
+use tweedie::{Classifier, Image};
 
 use crate::failure::{Failure, Result};
 use crate::report::{self, note};
-use crate::shared::image_input;
 use crate::shared::model_args::ModelArgs;
 
 #[derive(clap::Args)]
@@ -57,7 +56,7 @@ pub fn run(args: &Args) -> Result<()> {
     let classifier = Classifier::new(&loaded.trained, &sample)?;
     let (mut answers, mut unreadable) = (Vec::new(), 0);
     for (i, path) in args.images.iter().enumerate() {
-        let image = match image_input::read(path) {
+        let image = match Image::open(path) {
             Ok(image) => image,
             Err(why) => {
                 note(&format!("{why}; skipped"));

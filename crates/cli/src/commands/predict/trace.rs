@@ -10,7 +10,7 @@ use tweedie::config::SampleConfig;
 use tweedie::data::Task;
 use tweedie::generate::{Step, TextRequest};
 use tweedie::run::Loaded;
-use tweedie::{Classifier, Generator, Tensor};
+use tweedie::{Classifier, Generator, Image, Tensor};
 use tweedie_figures::Picture;
 
 use crate::failure::{Failure, Result};
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<()> {
         return Err(Failure::input("--steps must be at least 1, and --top 1 to 8"));
     }
     let image = match (&args.input, loaded.config.model.is_conditional()) {
-        (Some(path), true) => Some(image_input::read(path)?),
+        (Some(path), true) => Some(Image::open(path)?),
         (None, true) => {
             return Err(Failure::input("this model looks at an image; name one")
                 .hint(format!("tweedie trace {} IMAGE", args.model.run.display())));

@@ -239,11 +239,8 @@ fn image_folder(json: &Path, root: &Path, options: &SequenceOptions, found: &[(S
     let name = file_name(json);
     let part = name.trim_end_matches(".json").rsplit('_').next().unwrap_or_default().to_string(); // captions_train2017
     let word = part.trim_end_matches(|c: char| c.is_ascii_digit()).to_string();
-    let bases = if places.is_empty() {
-        vec![root.to_path_buf(), crate::files::parent(json).into()]
-    } else {
-        places.clone()
-    };
+    let bases =
+        if places.is_empty() { vec![root.to_path_buf(), crate::files::parent(json).into()] } else { places.clone() };
     for base in bases {
         let names = ["images", "Images", "Flicker8k_Dataset", "flickr8k-images", "flickr30k-images"];
         for folder in [part.clone(), format!("images/{part}"), word.clone(), format!("images/{word}")] {

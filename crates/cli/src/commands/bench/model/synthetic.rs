@@ -57,7 +57,7 @@ pub fn material(config: &Config, vocab: usize) -> Result<TrainingSet> {
         let source = Arc::new(MemorySource::new("made up", e.image, e.image, e.channels, pixels, labels)?);
         return Ok(TrainingSet::Classes(Dataset {
             name: "made up".into(),
-            format: Format::Embedded,
+            format: Format::Custom,
             class_names: (0..vocab).map(|c| c.to_string()).collect(),
             channels: e.channels,
             train: Some(source.clone()),
