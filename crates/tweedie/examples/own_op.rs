@@ -51,13 +51,13 @@ fn main() -> Result<()> {
     let target =
         swish(&Tape::inference(), &Tape::inference().constant(x.clone()), &Tape::inference().constant(scalar(1.5)?))?;
     let mut a = 0.2;
-    for _ in 0..300 {
+    for _ in 0..1000 {
         let tape = Tape::new();
         let (x, slope) = (tape.constant(x.clone()), tape.leaf(scalar(a)?));
         let loss = mean_square::mean_square(&tape, &swish(&tape, &x, &slope)?, target.value(), None)?;
         let loss = elementwise::mean(&tape, &loss)?;
         let grads = tape.backward(&loss, None)?;
-        a -= 2.0 * grads.get(&slope).map_or(Ok(0.0), |g| g.as_f32().map(|g| g[0]))?;
+        a -= 0.3 * grads.get(&slope).map_or(Ok(0.0), |g| g.as_f32().map(|g| g[0]))?;
     }
     println!("slope {a:.3}, which was 1.5");
     assert!((a - 1.5).abs() < 0.02);

@@ -1,4 +1,4 @@
-//! Train a classifier on embedded digits and use it: about ten seconds on two CPU cores, and some 90 % of the test images right.
+//! Train a classifier on embedded digits and use it: about ten seconds on two CPU cores, and nearly 90 % of the test images right.
 //!
 //!     cargo run --release -p tweedie --example quickstart
 
