@@ -52,7 +52,7 @@ fn own_op() {
 
 #[test]
 fn own_sampler() {
-    runs("own_sampler", &["pairs that are equal"]);
+    runs("own_sampler", &["own: 5000 of 5000 pairs equal"]);
 }
 
 #[test]
