@@ -67,6 +67,46 @@ impl<S: ?Sized> Splits<S> {
     }
 }
 
+/// The splits of a builder, by sources of one kind.
+macro_rules! split_methods {
+    ($source:ident) => {
+        /// The training examples.
+        #[must_use]
+        pub fn train(mut self, source: impl $source + 'static) -> Self {
+            self.splits.train = Some(Arc::new(source));
+            self
+        }
+
+        /// Examples for evaluation during training.
+        #[must_use]
+        pub fn validation(mut self, source: impl $source + 'static) -> Self {
+            self.splits.val = Some(Arc::new(source));
+            self
+        }
+
+        /// Examples for the final evaluation.
+        #[must_use]
+        pub fn test(mut self, source: impl $source + 'static) -> Self {
+            self.splits.test = Some(Arc::new(source));
+            self
+        }
+
+        /// Hold out this share of the training examples for evaluation during training; of packed text, its end.
+        #[must_use]
+        pub fn hold_out(mut self, share: f64) -> Self {
+            self.splits.hold_out = Some(share);
+            self
+        }
+
+        /// Which examples [`hold_out`](Self::hold_out) chooses.
+        #[must_use]
+        pub fn seed(mut self, seed: u64) -> Self {
+            self.splits.seed = seed;
+            self
+        }
+    };
+}
+
 /// Makes a [`Dataset`] of sources; see [`Dataset::classes`].
 pub struct DatasetBuilder {
     splits: Splits<dyn ImageSource>,
@@ -79,40 +119,7 @@ impl DatasetBuilder {
         DatasetBuilder { splits: Splits::new(name), class_names, channels: None }
     }
 
-    /// The training examples.
-    #[must_use]
-    pub fn train(mut self, source: impl ImageSource + 'static) -> Self {
-        self.splits.train = Some(Arc::new(source));
-        self
-    }
-
-    /// Examples for evaluation during training.
-    #[must_use]
-    pub fn validation(mut self, source: impl ImageSource + 'static) -> Self {
-        self.splits.val = Some(Arc::new(source));
-        self
-    }
-
-    /// Examples for the final evaluation.
-    #[must_use]
-    pub fn test(mut self, source: impl ImageSource + 'static) -> Self {
-        self.splits.test = Some(Arc::new(source));
-        self
-    }
-
-    /// Hold out this share of the training examples for evaluation during training.
-    #[must_use]
-    pub fn hold_out(mut self, share: f64) -> Self {
-        self.splits.hold_out = Some(share);
-        self
-    }
-
-    /// Which examples [`hold_out`](Self::hold_out) chooses.
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.splits.seed = seed;
-        self
-    }
+    split_methods!(ImageSource);
 
     /// 1 for grey images, 3 for colour. Without it the first image that can be read decides.
     #[must_use]
@@ -182,40 +189,7 @@ impl SequenceSetBuilder {
         SequenceSetBuilder { splits: Splits::new(name), task, layout: Layout::Lines }
     }
 
-    /// The training examples.
-    #[must_use]
-    pub fn train(mut self, source: impl TextSource + 'static) -> Self {
-        self.splits.train = Some(Arc::new(source));
-        self
-    }
-
-    /// Examples for evaluation during training.
-    #[must_use]
-    pub fn validation(mut self, source: impl TextSource + 'static) -> Self {
-        self.splits.val = Some(Arc::new(source));
-        self
-    }
-
-    /// Examples for the final evaluation.
-    #[must_use]
-    pub fn test(mut self, source: impl TextSource + 'static) -> Self {
-        self.splits.test = Some(Arc::new(source));
-        self
-    }
-
-    /// Hold out this share of the training examples for evaluation during training; of packed text, its end.
-    #[must_use]
-    pub fn hold_out(mut self, share: f64) -> Self {
-        self.splits.hold_out = Some(share);
-        self
-    }
-
-    /// Which examples [`hold_out`](Self::hold_out) chooses.
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.splits.seed = seed;
-        self
-    }
+    split_methods!(TextSource);
 
     /// Text as one stream of full windows, where each text otherwise stands alone.
     #[must_use]

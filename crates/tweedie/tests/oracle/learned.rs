@@ -19,6 +19,33 @@ fn blank(numbers: &[usize]) -> Dataset {
     }
 }
 
+/// Logits of noisy rows the sampler's way; guided, each with its condition followed by itself without.
+fn by_sampler(trainer: &mut Trainer, images: &Tensor, noisy: &NoisyTokens, t: u32, guided: bool) -> Vec<f32> {
+    let of = |x: &Trained, _: &Config| {
+        let network = Conditioned::new(&x.model, Some(images), 1, guided)?;
+        let tape = Tape::inference();
+        let (w, zero) = (network.weight()?.unwrap().clone(), Tensor::zeros(&Device::Cpu, &[32], DType::F32)?);
+        let u = noisy_input(&tape, noisy, &tape.constant(w), &tape.constant(zero), DType::F32)?;
+        let (u, at) = (u.value(), (t as usize).into());
+        let logits = if guided { network.logits_of_pairs(u, at) } else { Denoise::logits(&network, u, at) };
+        Ok(logits?.to_vec()?)
+    };
+    trainer.averaged(of).unwrap()
+}
+
+/// The same by training's way, with the null condition where `drop` is 1.
+fn by_training(trainer: &mut Trainer, images: &Tensor, noisy: &NoisyTokens, t: u32, drop: u32) -> Vec<f32> {
+    let of = |x: &Trained, _: &Config| {
+        let (tape, m, rows) = (Tape::inference(), &x.model, images.shape()[0]);
+        let p = Pass::inference(&tape, &m.params, DType::F32);
+        let cond = m.project_condition(&p, &m.condition(&p, images)?)?;
+        let drop = Tensor::from_u32(&Device::Cpu, &[rows], vec![drop; rows])?;
+        let f = m.denoise(&p, noisy, &vec![t; rows], &cond, Some(&drop))?;
+        Ok(m.logits(&p, &f)?.value().to_vec()?)
+    };
+    trainer.averaged(of).unwrap()
+}
+
 /// A network that sees no condition learns the oracle of the label frequencies: the prior at t = T, the posterior before.
 #[test]
 fn a_small_network_learns_the_oracle() {
@@ -68,39 +95,15 @@ fn a_small_network_learns_the_oracle() {
         let rows = Rows::new(tokens, vec![t; ROWS]);
         let noise = NoiseOf::Drawn(&Noise::new(&Device::Cpu, 11, 1, t).unwrap());
         let noisy = rows.corrupt(&process, &Device::Cpu, (1, 3), &noise).unwrap();
-        // Logits without and with the null condition, by the sampler's way and by training's.
-        let sampler = |trainer: &mut Trainer, guided: bool| {
-            let of = |x: &Trained, _: &Config| {
-                let network = Conditioned::new(&x.model, Some(&images), 1, guided)?;
-                let tape = Tape::inference();
-                let (w, zero) = (network.weight()?.unwrap().clone(), Tensor::zeros(&Device::Cpu, &[32], DType::F32)?);
-                let u = noisy_input(&tape, &noisy, &tape.constant(w), &tape.constant(zero), DType::F32)?;
-                let (u, at) = (u.value(), (t as usize).into());
-                let logits = if guided { network.logits_of_pairs(u, at) } else { Denoise::logits(&network, u, at) };
-                Ok(logits?.to_vec()?)
-            };
-            trainer.averaged(of).unwrap()
-        };
-        let training = |trainer: &mut Trainer, drop: u32| {
-            let of = |x: &Trained, _: &Config| {
-                let (tape, m) = (Tape::inference(), &x.model);
-                let p = Pass::inference(&tape, &m.params, DType::F32);
-                let cond = m.project_condition(&p, &m.condition(&p, &images)?)?;
-                let drop = Tensor::from_u32(&Device::Cpu, &[ROWS], vec![drop; ROWS])?;
-                let f = m.denoise(&p, &noisy, &vec![t; ROWS], &cond, Some(&drop))?;
-                Ok(m.logits(&p, &f)?.value().to_vec()?)
-            };
-            trainer.averaged(of).unwrap()
-        };
         let want = oracle.of(&noisy.vectors(DType::F32).unwrap().to_vec().unwrap(), t as usize);
-        let got = sampler(&mut trainer, false);
+        let got = by_sampler(&mut trainer, &images, &noisy, t, false);
         let variation = |(a, b): (&[f32], &[f32])| {
             softmax(a).into_iter().zip(softmax(b)).map(|(a, b)| (a - b).abs()).sum::<f64>() / 2.0
         };
         let mean = got.chunks_exact(3).zip(want.chunks_exact(3)).map(variation).sum::<f64>() / ROWS as f64;
         assert!(mean < 0.08, "t {t}: network and oracle differ by {mean}");
-        let pairs = sampler(&mut trainer, true);
-        let (with, without) = (training(&mut trainer, 0), training(&mut trainer, 1));
+        let pairs = by_sampler(&mut trainer, &images, &noisy, t, true);
+        let [with, without] = [0, 1].map(|drop| by_training(&mut trainer, &images, &noisy, t, drop));
         for (i, pair) in pairs.chunks_exact(6).enumerate() {
             for k in 0..3 {
                 let [a, b, c] = [got[3 * i + k], with[3 * i + k], without[3 * i + k]];
