@@ -106,6 +106,10 @@ pub struct DenoiserConfig {
     /// How noisy tokens know their places.
     #[serde(default)]
     pub positions: Positions,
+    /// A direct path from the encoder's output to the head, beside the blocks, for classes: what the twin has. Off where the condition is
+    /// dropped. The blocks then stand no longer between the encoder and the loss.
+    #[serde(default)]
+    pub direct: bool,
 }
 
 impl DenoiserConfig {
@@ -118,6 +122,7 @@ impl DenoiserConfig {
             heads,
             condition_attention: ConditionAttention::default(),
             positions: Positions::default(),
+            direct: false,
         }
     }
 
@@ -132,6 +137,9 @@ impl DenoiserConfig {
             return wrong(format!(
                 "width = {width} must be a positive multiple of heads = {heads}, depth = {depth} at least 1"
             ));
+        }
+        if self.direct && tokens != 1 {
+            return wrong(format!("direct = true goes with classes, the data have {tokens} tokens"));
         }
         if *kind == DenoiserKind::Mlp && tokens != 1 {
             return wrong(format!("kind = \"mlp\" denoises one token, the data have {tokens}"));

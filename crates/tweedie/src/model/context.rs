@@ -34,7 +34,11 @@ impl Input<'_> {
 /// an image and for all steps of a sampler. Made by [`super::Model::context`] on an inference tape it can be kept and used
 /// with any other tape.
 #[derive(Clone, Debug)]
-pub struct Context(pub(super) Seen);
+pub struct Context {
+    pub(super) seen: Seen,
+    /// Of the direct path: what the condition adds to the features, \[B, 1, d\]; zero where it is dropped.
+    pub(super) direct: Option<Var>,
+}
 
 /// What noisy tokens see of the condition.
 #[derive(Clone, Debug)]
@@ -63,8 +67,13 @@ impl Context {
     /// One row per noisy copy: every example `k` times in a row, and the null condition in the rows whose `drop` (B·k of
     /// them) is not 0.
     pub fn rows(&self, tape: &Tape, k: usize, drop: Option<&[u32]>) -> Result<Context> {
+        let direct = self.direct.as_ref().map(|d| direct_rows(tape, d, k, drop)).transpose()?;
+        Ok(Context { seen: self.seen_rows(tape, k, drop)?, direct })
+    }
+
+    fn seen_rows(&self, tape: &Tape, k: usize, drop: Option<&[u32]>) -> Result<Seen> {
         let without = || Error::Input("this context was made without the null condition".into());
-        Ok(Context(match &self.0 {
+        Ok(match &self.seen {
             Seen::Nothing => Seen::Nothing,
             Seen::Tokens { own, null } => {
                 let mut own = tokens::repeat(tape, own, k)?;
@@ -88,8 +97,18 @@ impl Context {
                 let rows = Rows::new(&device, &of, keys.images + keys.null as usize)?;
                 Seen::Keys(Keys { rows, ..keys.clone() })
             }
-        }))
+        })
     }
+}
+
+/// What the direct path adds, for `k` rows of each example: nothing where the condition is dropped.
+fn direct_rows(tape: &Tape, direct: &Var, k: usize, drop: Option<&[u32]>) -> Result<Var> {
+    let all = tokens::repeat(tape, direct, k)?;
+    let Some(drop) = drop else { return Ok(all) };
+    let (device, width) = (all.value().device(), all.value().width());
+    let mask = Tensor::from_u32(&device, &[drop.len()], drop.to_vec())?;
+    let nothing = tape.constant(Tensor::zeros(&device, &[1, 1, width], all.value().dtype())?);
+    Ok(tokens::select(tape, &all, &nothing, &mask)?)
 }
 
 /// `x` \[B, C, d\] with `last` \[1, C, d\] as one more example.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use tweedie_engine::ops::attention::Rows;
+use tweedie_engine::ops::linear::linear;
 use tweedie_engine::ops::noisy_input::noisy_input;
 use tweedie_engine::ops::rotary::Turns;
 use tweedie_engine::ops::{elementwise, tokens};
@@ -54,6 +55,8 @@ pub(crate) struct Denoiser {
     time2: Linear,
     body: Body,
     norm: Norm,
+    /// From the encoder's output straight to the features, \[d, width\].
+    direct: Option<usize>,
     head: Linear,
 }
 
@@ -139,6 +142,7 @@ impl Denoiser {
             DenoiserKind::Mlp => Body::Mlp((0..c.depth).map(|i| MlpBlock::plan(plan, &at(i), d, gelu.act())).collect()),
         };
         let norm = Norm::plan(plan, &format!("{name}.norm"), d);
+        let direct = c.direct.then(|| Linear::weight_alone(plan, &format!("{name}.direct"), a.cond_dim, d));
         let head = Linear::plan(plan, &format!("{name}.head"), d, a.vocab);
         Denoiser {
             config: c.clone(),
@@ -152,6 +156,7 @@ impl Denoiser {
             time2,
             body,
             norm,
+            direct,
             head,
         }
     }
@@ -196,20 +201,26 @@ impl Denoiser {
         Ok(p.tape.param(p.params, ids[self.conditioned()?.null]))
     }
 
-    /// Everything about a condition from [`Denoiser::condition`] that does not depend on time and noisy tokens; with `null`,
-    /// also of the learned null condition.
-    pub fn context(&self, p: &Pass, ids: &Ids, cond: &Var, null: bool) -> Result<Context> {
+    /// Everything about a condition \[B, C, width\] that does not depend on time and noisy tokens; with `null`, also of the learned
+    /// null condition.
+    pub fn context(&self, p: &Pass, ids: &Ids, encoded: &Var, null: bool) -> Result<Context> {
+        let direct = match self.direct {
+            Some(w) => Some(linear(p.tape, encoded, &p.tape.param(p.params, ids[w]), None, None, None)?),
+            None => None,
+        };
+        let cond = self.condition(p, ids, encoded)?;
         let learned = null.then(|| self.null(p, ids)).transpose()?;
         let (ConditionAttention::Prefix, Body::Transformer(blocks)) = (self.config.condition_attention, &self.body)
         else {
-            return Ok(Context(Seen::Tokens { own: cond.clone(), null: learned }));
+            return Ok(Context { seen: Seen::Tokens { own: cond, null: learned }, direct });
         };
         // The null condition is one more example, so that all share the products.
-        let x = learned.map_or_else(|| Ok(cond.clone()), |n| append(p.tape, cond, &n))?;
+        let x = learned.map_or_else(|| Ok(cond.clone()), |n| append(p.tape, &cond, &n))?;
         let images = cond.shape()[0];
         let each: Vec<u32> = (0..images as u32).collect();
         let rows = Rows::new(&cond.value().device(), &each, images + null as usize)?;
-        Ok(Context(Seen::Keys(Keys { blocks: self.prefix_keys(p, ids, &x, blocks)?, rows, images, null })))
+        let keys = Keys { blocks: self.prefix_keys(p, ids, &x, blocks)?, rows, images, null };
+        Ok(Context { seen: Seen::Keys(keys), direct })
     }
 
     /// Keys and values \[B, C, 2·d\] of condition tokens in every block, where they see each other alone.
@@ -268,7 +279,7 @@ impl Denoiser {
             let what = "times of single tokens go with a transformer whose condition tokens carry no time";
             return Err(Error::Input(format!("{what} (condition_attention = \"prefix\")")));
         }
-        let x = match (&self.body, &context.0) {
+        let x = match (&self.body, &context.seen) {
             (Body::Transformer(blocks), Seen::Keys(keys)) => {
                 if keys.blocks.len() != blocks.len() {
                     return Err(Error::Input("this context belongs to another model".into()));
@@ -323,7 +334,12 @@ impl Denoiser {
                 x
             }
         };
-        self.norm.forward(p, ids, &x)
+        let features = self.norm.forward(p, ids, &x)?;
+        match (self.direct, &context.direct) {
+            (None, _) => Ok(features),
+            (Some(_), Some(direct)) => Ok(elementwise::add(t, &features, direct)?),
+            (Some(_), None) => Err(Error::Input("this context belongs to a model without a direct path".into())),
+        }
     }
 
     /// Whether the noisy tokens alone are told the time, so that each can have its own.
@@ -359,7 +375,7 @@ impl Denoiser {
 
     /// The condition tokens of `context`.
     fn seen<'a>(&self, context: &'a Context) -> Result<Option<&'a Var>> {
-        match &context.0 {
+        match &context.seen {
             Seen::Tokens { own, .. } if self.cond_tokens > 0 => Ok(Some(own)),
             Seen::Nothing if self.cond_tokens == 0 => Ok(None),
             _ => Err(Error::Input("this context belongs to another model".into())),

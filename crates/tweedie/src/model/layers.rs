@@ -69,6 +69,11 @@ impl Linear {
         Linear::in_group(plan, name, inner, out, Group::Hidden { parts })
     }
 
+    /// A weight without a bias.
+    pub fn weight_alone(plan: &mut Plan, name: &str, inner: usize, out: usize) -> usize {
+        plan.add(format!("{name}.weight"), &[out, inner], Group::Decay, Init::TruncNormal(weight_std(inner)))
+    }
+
     fn in_group(plan: &mut Plan, name: &str, inner: usize, out: usize, group: Group) -> Linear {
         Linear {
             w: plan.add(format!("{name}.weight"), &[out, inner], group, Init::TruncNormal(weight_std(inner))),

@@ -51,6 +51,12 @@ fn plan(config: &ModelConfig, sizes: Sizes) -> Result<(Plan, Network)> {
         config.encoder.check()?;
     }
     config.denoiser.check(sizes.tokens)?;
+    if config.denoiser.direct && (!image || config.pool == Pool::All) {
+        let what = "direct = true leads from one vector of the image to the head: it needs";
+        return Err(Error::Input(format!(
+            "model.denoiser: {what} model.condition = \"image\" and a pool of cls or mean"
+        )));
+    }
     if sizes.vocab < 2 || sizes.tokens == 0 {
         let Sizes { vocab, tokens } = sizes;
         let has = if tokens == 0 { "no tokens".to_string() } else { vocab.to_string() };
@@ -209,11 +215,8 @@ impl Model {
         let d = self.denoiser()?;
         match (images, self.is_conditional()) {
             (None, true) => Err(Error::Input("this model needs images".into())),
-            (None, false) => Ok(Context(Seen::Nothing)),
-            (Some(images), _) => {
-                let cond = self.condition(p, images)?;
-                d.context(p, &self.ids, &d.condition(p, &self.ids, &cond)?, null)
-            }
+            (None, false) => Ok(Context { seen: Seen::Nothing, direct: None }),
+            (Some(images), _) => d.context(p, &self.ids, &self.condition(p, images)?, null),
         }
     }
 
@@ -245,7 +248,7 @@ impl Model {
             Some(mask) => tokens::select(p.tape, cond, &self.denoiser()?.null(p, &self.ids)?, mask)?,
             None => cond.clone(),
         };
-        self.features(p, &Input::Noisy(noisy), t, &Context(Seen::Tokens { own, null: None }))
+        self.features(p, &Input::Noisy(noisy), t, &Context { seen: Seen::Tokens { own, null: None }, direct: None })
     }
 
     /// Features \[B, 256\] of timesteps: rows of a table, since computing them anew costs more than a training step.
