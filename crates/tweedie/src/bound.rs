@@ -98,6 +98,16 @@ impl Known<'_> {
         Ok(Tensor::from_u32(device, &[self.examples.len(), self.n], self.tokens.to_vec())?)
     }
 
+    /// What predicts may be anybody's: it must tell of every token.
+    fn all(&self, scores: Vec<Score>) -> Result<Vec<Score>> {
+        match scores.len() == self.tokens.len() {
+            true => Ok(scores),
+            false => {
+                Err(Error::Input(format!("{} scores were predicted for {} tokens", scores.len(), self.tokens.len())))
+            }
+        }
+    }
+
     /// Σ w·f(i) over the tokens of example `e`.
     fn sum(&self, e: usize, f: impl Fn(usize) -> f64) -> f64 {
         (e * self.n..(e + 1) * self.n).map(|i| self.weight(i) * f(i)).sum()
@@ -155,13 +165,13 @@ impl Bounds {
         self.error.extend(other.error);
     }
 
-    /// Nats per token of example `e`.
-    pub fn of(&self, e: usize) -> f64 {
-        self.nats[e] / self.weight[e]
+    /// Nats per token of example `e`, if there is such.
+    pub fn of(&self, e: usize) -> Option<f64> {
+        Some(self.nats.get(e)? / self.weight.get(e)?)
     }
 
     /// Nats per token over all examples, Σ nats / Σ w, as an estimate for the source they come from: its error covers the
-    /// choice of examples and the draws. A single example's covers its draws alone.
+    /// choice of examples and the draws. A single example's covers its draws alone. Of no examples both are NaN.
     pub fn per_token(&self) -> Estimate {
         let (nats, weight) = (self.nats.iter().sum::<f64>(), self.weight.iter().sum::<f64>());
         let mean = nats / weight;
@@ -263,7 +273,7 @@ impl TddBound {
             let t: Vec<u32> = t.iter().map(|t| *t as u32).collect();
             let eps = Eps::Drawn { noise: noise.later(draw), examples: ids.clone() };
             let noisy = self.process.corrupt(clean.clone(), &t, self.vocab, eps)?;
-            predict.scores(&Input::Noisy(&noisy), &t, &clean)
+            known.all(predict.scores(&Input::Noisy(&noisy), &t, &clean)?)
         };
         let first = scores(&vec![1; b], 0)?;
         let mut draws = Vec::with_capacity(self.draws);
@@ -317,7 +327,7 @@ impl MddBound {
             }
             let masked: Vec<bool> = seen.iter().map(|t| *t == known.vocab as u32).collect();
             let input = Tensor::from_u32(device, &[b, n], seen)?;
-            let s = predict.scores(&Input::Tokens(&input), &times, &clean)?;
+            let s = known.all(predict.scores(&Input::Tokens(&input), &times, &clean)?)?;
             let nats = |i: usize| if masked[i] { -s[i].log_p as f64 } else { 0.0 };
             draws.push((0..b).map(|e| n as f64 / counts[e] as f64 * known.sum(e, nats)).collect());
         }

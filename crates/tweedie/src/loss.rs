@@ -8,7 +8,7 @@ use tweedie_engine::{DType, Device, Noise, Tensor, Var, rng};
 
 use crate::config::{LossConfig, LossKind, MaskWeight};
 use crate::error::{Error, Result};
-use crate::model::{Context, Input, Model, Pass};
+use crate::model::{Context, Input, Model, Pass, Sizes};
 use crate::process::Process;
 
 /// One noisy copy per row; rows of one image follow each other.
@@ -67,23 +67,26 @@ impl Rows {
         }
     }
 
-    /// Some of the rows, of `n` tokens over `vocab` classes.
+    /// Some of the rows, of `n` tokens over `vocab` classes; of a range that reaches beyond them, those that there are.
     pub fn part(&self, range: std::ops::Range<usize>, n: usize, vocab: usize) -> Rows {
-        let of = |v: &[u32], width: usize| v[range.start * width..range.end * width].to_vec();
+        fn of<T: Copy>(all: &[T], rows: &std::ops::Range<usize>, width: usize) -> Vec<T> {
+            let at = |row: usize| row.saturating_mul(width).min(all.len());
+            all.get(at(rows.start)..at(rows.end)).unwrap_or_default().to_vec()
+        }
         Rows {
-            tokens: of(&self.tokens, n),
-            t: of(&self.t, 1),
-            drop: of(&self.drop, 1),
-            examples: of(&self.examples, 1),
-            targets: self.targets.as_ref().map(|q| q[range.start * n * vocab..range.end * n * vocab].to_vec()),
-            known: self.known.as_ref().map(|k| k[range.start * n..range.end * n].to_vec()),
-            weights: self.weights.as_ref().map(|w| w[range.start * n..range.end * n].to_vec()),
+            tokens: of(&self.tokens, &range, n),
+            t: of(&self.t, &range, 1),
+            drop: of(&self.drop, &range, 1),
+            examples: of(&self.examples, &range, 1),
+            targets: self.targets.as_ref().map(|q| of(q, &range, n.saturating_mul(vocab))),
+            known: self.known.as_ref().map(|k| of(k, &range, n)),
+            weights: self.weights.as_ref().map(|w| of(w, &range, n)),
         }
     }
 
     /// The timestep of each of `n` tokens of each row, \[rows·N\].
     fn token_times(&self, n: usize) -> Vec<u32> {
-        let known = |i: usize| self.known.as_ref().is_some_and(|k| k[i]);
+        let known = |i: usize| self.known.as_ref().is_some_and(|k| k.get(i) == Some(&true));
         (0..self.t.len() * n).map(|i| if known(i) { Process::FIRST as u32 } else { self.t[i / n] }).collect()
     }
 }
@@ -123,10 +126,18 @@ fn rows_context(p: &Pass, model: &Model, images: Option<&Tensor>, rows: &Rows) -
     model.context(p, images, drop.is_some())?.rows(p.tape, r / b, drop)
 }
 
-/// Sizes of a batch's tokens and weights must agree.
-fn check_rows(model: &Model, rows: &Rows) -> Result<usize> {
-    let weights = rows.weights.as_deref();
-    let count = rows.t.len() * model.sizes().tokens;
+/// Sizes of a batch's tokens and weights must agree, tokens be classes of the model and times those of a process of `steps` steps.
+fn check_rows(model: &Model, rows: &Rows, steps: usize) -> Result<usize> {
+    let (weights, Sizes { vocab, tokens }) = (rows.weights.as_deref(), model.sizes());
+    let (r, count) = (rows.t.len(), rows.t.len() * tokens);
+    if rows.drop.len() != r || rows.examples.len() != r {
+        let (drop, ids) = (rows.drop.len(), rows.examples.len());
+        return Err(Error::Input(format!("{drop} conditions dropped or not and {ids} ids for {r} rows")));
+    }
+    if let Some(t) = rows.t.iter().find(|t| !(1..=steps).contains(&(**t as usize))) {
+        return Err(Error::Input(format!("the time of a row is {t}, not one of 1 to {steps}")));
+    }
+    check_tokens(&rows.tokens, vocab)?;
     if let Some(k) = rows.known.as_ref().filter(|k| k.len() != count) {
         return Err(Error::Input(format!("{} tokens that are known or not, for {count} places", k.len())));
     }
@@ -135,6 +146,13 @@ fn check_rows(model: &Model, rows: &Rows) -> Result<usize> {
         return Err(Error::Input(format!("{} tokens{weights} for {count} places", rows.tokens.len())));
     }
     Ok(count)
+}
+
+fn check_tokens(tokens: &[u32], vocab: usize) -> Result<()> {
+    match tokens.iter().find(|t| **t as usize >= vocab) {
+        Some(t) => Err(Error::Input(format!("token {t} is not below the vocabulary {vocab}"))),
+        None => Ok(()),
+    }
 }
 
 /// TDD's objective.
@@ -152,7 +170,7 @@ impl TddLoss<'_> {
     /// Known tokens weigh nothing.
     pub fn of(&self, p: &Pass, model: &Model, images: Option<&Tensor>, rows: &Rows) -> Result<Var> {
         let (device, sizes) = (model.device(), model.sizes());
-        let count = check_rows(model, rows)?;
+        let count = check_rows(model, rows, self.process.steps())?;
         let context = rows_context(p, model, images, rows)?;
         let noisy = rows.corrupt(self.process, &device, (sizes.tokens, sizes.vocab), &self.noise)?;
         let times = rows.token_times(sizes.tokens);
@@ -242,6 +260,9 @@ pub enum ClassTargets {
 pub fn mdd_class_loss(p: &Pass, model: &Model, images: &Tensor, targets: &ClassTargets, smoothing: f32) -> Result<Var> {
     let device = model.device();
     let b = images.shape().first().copied().unwrap_or(0);
+    if let ClassTargets::Hard(t) = targets {
+        check_tokens(t, model.sizes().vocab)?;
+    }
     let features = model.masked_features(p, &model.condition(p, images)?)?;
     let targets = match targets {
         ClassTargets::Hard(t) => Target::Hard(Tensor::from_u32(&device, &[b], t.clone())?),
@@ -253,7 +274,8 @@ pub fn mdd_class_loss(p: &Pass, model: &Model, images: &Tensor, targets: &ClassT
 /// Stream of the masks.
 const MASKS: u32 = 0x3a5c;
 
-/// Which tokens of `rows` are masked, \[rows·N\]: each with chance t/T, a pure function of seed, training step, row and place.
+/// Which tokens of `rows` are masked, \[rows·N\]: each with chance t/T, a pure function of seed, training step, row and place. For
+/// T = `steps` = 0 that is all of them.
 pub fn mask_tokens(rows: &Rows, n: usize, steps: usize, seed: u64, step: u32) -> Vec<bool> {
     let key = [seed as u32, (seed >> 32) as u32];
     let masked = |example: u32, t: u32, place: u32| {
@@ -294,7 +316,7 @@ impl MddLoss<'_> {
     /// Σ_masked w·ce / Σ_masked w.
     pub fn of(&self, p: &Pass, model: &Model, images: Option<&Tensor>, rows: &Rows) -> Result<Var> {
         let (device, sizes) = (model.device(), model.sizes());
-        let count = check_rows(model, rows)?;
+        let count = check_rows(model, rows, self.steps)?;
         if self.masked.len() != count {
             return Err(Error::Input(format!("{} masks for {count} tokens", self.masked.len())));
         }

@@ -206,12 +206,13 @@ impl<'a> Generator<'a> {
         let merit = merits(&self.trained, r.images, r.examples, tokens, k, self.sample.rank, self.draws)?;
         for (i, text) in all.iter_mut().enumerate() {
             match &merit {
-                Merit::Nats(nats) => text.nats = Some(nats[i]),
-                Merit::Consensus(likeness) => text.consensus = Some(likeness[i]),
+                Merit::Nats(nats) => text.nats = nats.get(i).copied(),
+                Merit::Consensus(likeness) => text.consensus = likeness.get(i).copied(),
             }
         }
+        let merit = |i: usize| merit.of(i).unwrap_or(f64::NEG_INFINITY);
         let mut order: Vec<usize> = (0..all.len()).collect();
-        order.chunks_mut(k).for_each(|o| o.sort_by(|a, b| merit.of(*b).total_cmp(&merit.of(*a))));
+        order.chunks_mut(k).for_each(|o| o.sort_by(|a, b| merit(*b).total_cmp(&merit(*a))));
         let mut all: Vec<Option<Text>> = all.into_iter().map(Some).collect();
         Ok(order.into_iter().filter_map(|i| all[i].take()).collect())
     }

@@ -221,6 +221,9 @@ impl<'a> ClassSampler<'a> {
         if votes == 1 || self.projection.is_none() {
             return logits(seed);
         }
+        if votes == 0 {
+            return Err(Error::Input("sample.votes = 0: there must be at least one".into()));
+        }
         let mut mean = Vec::new();
         for vote in 0..votes {
             let logits = logits(seed.wrapping_add(vote as u64))?;
