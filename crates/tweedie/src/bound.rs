@@ -5,7 +5,8 @@
 //! prediction; argmax-and-re-noise has none. MDD, in continuous time: E_t\[(1/t)·Σ_masked −ln p\].
 //!
 //! Both are sums over times of which a few are drawn per example: TDD's in proportion to what they are likely to add,
-//! MDD's evenly over the number of masked tokens. What is drawn is a pure function of seed and example.
+//! MDD's evenly over the number of masked tokens. What is drawn is a pure function of seed and example. Begin with
+//! [`TddBound`]; [`of_trained`] takes whichever a model has.
 
 use tweedie_engine::ops::noisy_input::Eps;
 use tweedie_engine::ops::token_scores::{SCORES, token_scores};
@@ -198,6 +199,27 @@ fn uniform(seed: u64, address: [u32; 4]) -> f64 {
 }
 
 /// The bound of TDD for one process and vocabulary.
+///
+/// ```
+/// use tweedie::bound::{Known, Predict, Score, TddBound};
+/// use tweedie::engine::{Device, Tensor};
+/// use tweedie::model::Input;
+/// use tweedie::{Process, Schedule, ScheduleKind};
+///
+/// /// Knows nothing: each of ten classes has the same chance.
+/// struct Blind;
+/// impl Predict for Blind {
+///     fn scores(&self, _: &Input, _: &[u32], clean: &Tensor) -> tweedie::Result<Vec<Score>> {
+///         Ok(vec![Score { log_p: 0.1_f32.ln(), distance: 0.9 }; clean.len()])
+///     }
+/// }
+///
+/// let process = Process::new(Schedule::new(ScheduleKind::Cosine, 100, 10)?);
+/// let known = Known { tokens: &[3, 1], n: 2, vocab: 10, examples: &[0], weights: None };
+/// let bounds = TddBound::new(&process, 10, 4, 0)?.of(&Blind, &Device::Cpu, &known)?;
+/// assert!(bounds.of(0) > Some(10_f64.ln()) && bounds.of(1).is_none());
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct TddBound {
     process: Process,

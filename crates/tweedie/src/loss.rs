@@ -1,5 +1,5 @@
 //! The objectives of one batch: cross-entropy of the clean token (the method), regression of noise or clean vector (the
-//! ablation), and the masked twin's cross-entropy, for one token or a sequence.
+//! ablation), and the masked twin's cross-entropy, for one token or a sequence. Begin with [`TddLoss::of`] over [`Rows`].
 
 use tweedie_engine::ops::cross_entropy::{Loss, Targets, linear_cross_entropy};
 use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens};
@@ -12,6 +12,15 @@ use crate::model::{Context, Input, Model, Pass, Sizes};
 use crate::process::Process;
 
 /// One noisy copy per row; rows of one image follow each other.
+///
+/// ```
+/// use tweedie::loss::{Rows, token_weights};
+///
+/// let rows = Rows::new(vec![3, 1, 0, 4, 0, 0], vec![1, 700]); // three tokens each, at times 1 and 700
+/// let rows = Rows { weights: token_weights(&rows.tokens, &[0], 0.1), ..rows };
+/// let second = rows.part(1..2, 3, 10);
+/// assert_eq!((second.tokens, second.weights), (vec![4, 0, 0], Some(vec![1.0, 0.1, 0.1])));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Rows {
     /// Clean tokens, \[rows·N\].
@@ -156,6 +165,26 @@ fn check_tokens(tokens: &[u32], vocab: usize) -> Result<()> {
 }
 
 /// TDD's objective.
+///
+/// ```
+/// use tweedie::config::LossConfig;
+/// use tweedie::engine::{DType, Device, Noise, Tape, Tensor};
+/// use tweedie::loss::{NoiseOf, Rows, TddLoss};
+/// use tweedie::model::{Model, ModelConfig, Pass, Sizes};
+/// use tweedie::{Process, Schedule, ScheduleKind};
+///
+/// let process = Process::new(Schedule::new(ScheduleKind::Cosine, 1000, 10)?);
+/// let sizes = Sizes { vocab: 10, tokens: 1 };
+/// let model = Model::new(&ModelConfig::preset("digits")?, sizes, &Device::Cpu, DType::F32, 0)?;
+/// let (tape, noise) = (Tape::new(), Noise::new(&Device::Cpu, 7, 0, 0)?);
+/// let p = Pass::inference(&tape, &model.params, model.dtype());
+/// let images = Tensor::zeros(&Device::Cpu, &[1, 1, 8, 8], DType::F32)?;
+/// let rows = Rows::new(vec![3, 3], vec![200, 900]); // two noisy copies of one image's label
+/// let loss = TddLoss { process: &process, config: &LossConfig::default(), noise: NoiseOf::Drawn(&noise) };
+/// let nats = loss.of(&p, &model, Some(&images), &rows)?.value().to_vec()?[0];
+/// assert!((nats - 10_f32.ln()).abs() < 1.0); // it knows nothing yet
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 pub struct TddLoss<'a> {
     /// What corrupts the tokens.
     pub process: &'a Process,

@@ -1,4 +1,4 @@
-//! Noise schedules: ᾱ_0 = 1 (clean) down to ᾱ_T ≈ 0 (pure noise), in f64.
+//! Noise schedules: ᾱ_0 = 1 (clean) down to ᾱ_T ≈ 0 (pure noise), in f64. [`Schedule`] is one by name or by a curve of your own.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,5 +1,5 @@
 //! From a decoded image to a normalised tensor: the paper's ImageNet recipe and a light one for small images, as timm and
-//! PIL define them. Every random choice is a pure function of (seed, epoch, example).
+//! PIL define them ([`Transform`]). Every random choice is a pure function of (seed, epoch, example).
 
 pub mod color;
 mod erase;

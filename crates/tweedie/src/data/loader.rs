@@ -152,6 +152,22 @@ struct Work {
 }
 
 /// Makes batches in background threads; an iterator over them. Dropping it stops the threads.
+///
+/// ```
+/// use tweedie::augment::{AugmentConfig, Transform};
+/// use tweedie::data::{Dataset, Loader, LoaderConfig};
+///
+/// let digits = Dataset::embedded("digits")?;
+/// let path = Transform::eval(&AugmentConfig::none(), 8, 1)?;
+/// let mut seen = 0;
+/// for batch in Loader::new(digits.final_split()?.0.clone(), path, LoaderConfig::eval(100))? {
+///     let batch = batch?;
+///     assert_eq!(batch.images.len(), batch.labels.len() * 8 * 8);
+///     seen += batch.labels.len();
+/// }
+/// assert_eq!(seen, 359);
+/// # Ok::<(), tweedie::data::DataError>(())
+/// ```
 pub struct Loader {
     work: Arc<Work>,
     lanes: Vec<Receiver<Result<Batch>>>,

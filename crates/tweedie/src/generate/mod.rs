@@ -34,6 +34,31 @@ pub fn batch_size(t: &Trained) -> usize {
 }
 
 /// What to write.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tweedie::config::SampleConfig;
+/// use tweedie::engine::{DType, Device};
+/// use tweedie::generate::{TextRequest, prompt};
+/// use tweedie::model::{DenoiserConfig, Model, ModelConfig, Sizes};
+/// use tweedie::tokenize::{Kind, Tokenizer};
+/// use tweedie::{Generator, Process, Schedule, ScheduleKind, Trained};
+///
+/// let tokenizer = Arc::new(Tokenizer::train(Kind::Chars, 99, ["abba", "baba"])?);
+/// let sizes = Sizes { vocab: tokenizer.vocab(), tokens: 6 };
+/// let config = ModelConfig { denoiser: DenoiserConfig::new(16, 1, 2), ..ModelConfig::preset("text")? };
+/// let model = Model::new(&config, sizes, &Device::Cpu, DType::F32, 0)?;
+/// let process = Process::new(Schedule::new(ScheduleKind::Cosine, 1000, sizes.vocab)?);
+/// let given = prompt(&tokenizer, sizes.tokens, "ab")?;
+/// let trained = Trained { tokenizer: Some(tokenizer), ..Trained::bare(model, process) };
+/// let generator = Generator::new(&trained, &SampleConfig { steps: 3, ..SampleConfig::default() })?;
+///
+/// // Two texts of five letters, of which the first two are given.
+/// let wanted = TextRequest { given: Some(&given), length: Some(5), ..TextRequest::new(&[0, 1]) };
+/// let texts = generator.generate(&wanted)?;
+/// assert!(texts.len() == 2 && texts.iter().all(|t| t[0].text.starts_with("ab") && t[0].text.len() == 5));
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct TextRequest<'a> {
     /// Images \[B, channels, side, side\] ([`Trained::images`]); `None` for an unconditional model.
