@@ -1,7 +1,7 @@
 //! What cannot be asked for is an error, or nothing, and never a panic.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 use tweedie::augment::geometry::{self, Interpolation, Padding, Rect};
@@ -27,6 +27,10 @@ const SIZES: Sizes = Sizes { vocab: 10, tokens: 4 };
 fn write(path: &Path, bytes: &[u8]) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, bytes).unwrap();
+}
+
+fn fixtures(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
 /// A tar file of these members.
@@ -81,6 +85,8 @@ fn sources_of_images_have_no_more_than_they_have() {
         (0..source.len()).for_each(|i| drop(source.get(i).unwrap())); // now all are kept
         has_no_more_images(source);
     }
+    let parquet = data::open(fixtures("parquet"), &options).unwrap();
+    has_no_more_images(parquet.train().unwrap());
     let digits = Dataset::embedded("digits").unwrap();
     has_no_more_images(digits.train().unwrap());
     has_no_more_images(digits.test.as_ref().unwrap());
@@ -106,6 +112,8 @@ fn sources_of_texts_have_no_more_than_they_have() {
         has_no_more_texts(&open(path, Layout::Lines), images);
     }
     has_no_more_texts(&open("lines", Layout::Packed), false);
+    let parquet = SequenceSet::open(fixtures("captions/structs")).unwrap();
+    has_no_more_texts(parquet.train().unwrap(), true);
     has_no_more_texts(SequenceSet::embedded("shapes").unwrap().val().unwrap(), true);
 }
 

@@ -187,9 +187,9 @@ impl Default for SequenceOptions {
 /// let shapes = SequenceSet::embedded("shapes")?;
 /// let val = shapes.val()?.clone();
 /// let words = Arc::new(Tokenizer::train(Kind::Word, 99, (0..200).map(|i| val.texts(i).unwrap().remove(0)))?);
-/// let captions = Sequences::new(val, words.clone(), &SequenceConfig::lines(12))?;
+/// let captions = Sequences::new(val, words.clone(), &SequenceConfig::lines(20))?;
 /// let batch = Loader::sequences(captions.clone(), None, LoaderConfig::eval(4))?.next().unwrap()?;
-/// assert_eq!(words.decode(&batch.tokens[..12]), captions.references(0)?[0]);
+/// assert_eq!(words.decode(&batch.tokens[..20]), captions.references(0)?[0]);
 /// # Ok::<(), tweedie::Error>(())
 /// ```
 #[derive(Clone)]
