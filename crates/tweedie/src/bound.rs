@@ -5,7 +5,8 @@
 //! prediction; argmax-and-re-noise has none. MDD, in continuous time: E_t\[(1/t)·Σ_masked −ln p\].
 //!
 //! Both are sums over times of which a few are drawn per example: TDD's in proportion to what they are likely to add,
-//! MDD's evenly over the number of masked tokens. What is drawn is a pure function of seed and example.
+//! MDD's evenly over the number of masked tokens. What is drawn is a pure function of seed and example. Begin with
+//! [`TddBound`]; [`of_trained`] takes whichever a model has.
 
 use tweedie_engine::ops::noisy_input::Eps;
 use tweedie_engine::ops::token_scores::{SCORES, token_scores};
@@ -98,6 +99,16 @@ impl Known<'_> {
         Ok(Tensor::from_u32(device, &[self.examples.len(), self.n], self.tokens.to_vec())?)
     }
 
+    /// What predicts may be anybody's: it must tell of every token.
+    fn all(&self, scores: Vec<Score>) -> Result<Vec<Score>> {
+        match scores.len() == self.tokens.len() {
+            true => Ok(scores),
+            false => {
+                Err(Error::Input(format!("{} scores were predicted for {} tokens", scores.len(), self.tokens.len())))
+            }
+        }
+    }
+
     /// Σ w·f(i) over the tokens of example `e`.
     fn sum(&self, e: usize, f: impl Fn(usize) -> f64) -> f64 {
         (e * self.n..(e + 1) * self.n).map(|i| self.weight(i) * f(i)).sum()
@@ -155,13 +166,13 @@ impl Bounds {
         self.error.extend(other.error);
     }
 
-    /// Nats per token of example `e`.
-    pub fn of(&self, e: usize) -> f64 {
-        self.nats[e] / self.weight[e]
+    /// Nats per token of example `e`, if there is such.
+    pub fn of(&self, e: usize) -> Option<f64> {
+        Some(self.nats.get(e)? / self.weight.get(e)?)
     }
 
     /// Nats per token over all examples, Σ nats / Σ w, as an estimate for the source they come from: its error covers the
-    /// choice of examples and the draws. A single example's covers its draws alone.
+    /// choice of examples and the draws. A single example's covers its draws alone. Of no examples both are NaN.
     pub fn per_token(&self) -> Estimate {
         let (nats, weight) = (self.nats.iter().sum::<f64>(), self.weight.iter().sum::<f64>());
         let mean = nats / weight;
@@ -188,6 +199,27 @@ fn uniform(seed: u64, address: [u32; 4]) -> f64 {
 }
 
 /// The bound of TDD for one process and vocabulary.
+///
+/// ```
+/// use tweedie::bound::{Known, Predict, Score, TddBound};
+/// use tweedie::engine::{Device, Tensor};
+/// use tweedie::model::Input;
+/// use tweedie::{Process, Schedule, ScheduleKind};
+///
+/// /// Knows nothing: each of ten classes has the same chance.
+/// struct Blind;
+/// impl Predict for Blind {
+///     fn scores(&self, _: &Input, _: &[u32], clean: &Tensor) -> tweedie::Result<Vec<Score>> {
+///         Ok(vec![Score { log_p: 0.1_f32.ln(), distance: 0.9 }; clean.len()])
+///     }
+/// }
+///
+/// let process = Process::new(Schedule::new(ScheduleKind::Cosine, 100, 10)?);
+/// let known = Known { tokens: &[3, 1], n: 2, vocab: 10, examples: &[0], weights: None };
+/// let bounds = TddBound::new(&process, 10, 4, 0)?.of(&Blind, &Device::Cpu, &known)?;
+/// assert!(bounds.of(0) > Some(10_f64.ln()) && bounds.of(1).is_none());
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct TddBound {
     process: Process,
@@ -263,7 +295,7 @@ impl TddBound {
             let t: Vec<u32> = t.iter().map(|t| *t as u32).collect();
             let eps = Eps::Drawn { noise: noise.later(draw), examples: ids.clone() };
             let noisy = self.process.corrupt(clean.clone(), &t, self.vocab, eps)?;
-            predict.scores(&Input::Noisy(&noisy), &t, &clean)
+            known.all(predict.scores(&Input::Noisy(&noisy), &t, &clean)?)
         };
         let first = scores(&vec![1; b], 0)?;
         let mut draws = Vec::with_capacity(self.draws);
@@ -317,7 +349,7 @@ impl MddBound {
             }
             let masked: Vec<bool> = seen.iter().map(|t| *t == known.vocab as u32).collect();
             let input = Tensor::from_u32(device, &[b, n], seen)?;
-            let s = predict.scores(&Input::Tokens(&input), &times, &clean)?;
+            let s = known.all(predict.scores(&Input::Tokens(&input), &times, &clean)?)?;
             let nats = |i: usize| if masked[i] { -s[i].log_p as f64 } else { 0.0 };
             draws.push((0..b).map(|e| n as f64 / counts[e] as f64 * known.sum(e, nats)).collect());
         }

@@ -2,7 +2,8 @@
 //!
 //! A checkpoint holds `model.safetensors`, `ema.safetensors` (where averaged weights are kept), `optimizer.safetensors`
 //! (moments as `m.NAME` and `v.NAME`) and `state.json`. It is written aside, synced and renamed. `state.json` comes last and
-//! has the size and CRC-32C of every file and of itself, so that a copy that was cut short is found out as well.
+//! has the size and CRC-32C of every file and of itself, so that a copy that was cut short is found out as well. [`save`] writes one,
+//! [`load`] and its kin read.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! A trained classifier, for images one has at hand.
+//! A trained classifier, for images one has at hand: [`Classifier::open`].
 
 use std::fmt;
 use std::path::Path;

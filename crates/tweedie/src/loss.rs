@@ -1,5 +1,5 @@
 //! The objectives of one batch: cross-entropy of the clean token (the method), regression of noise or clean vector (the
-//! ablation), and the masked twin's cross-entropy, for one token or a sequence.
+//! ablation), and the masked twin's cross-entropy, for one token or a sequence. Begin with [`TddLoss::of`] over [`Rows`].
 
 use tweedie_engine::ops::cross_entropy::{Loss, Targets, linear_cross_entropy};
 use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens};
@@ -8,10 +8,19 @@ use tweedie_engine::{DType, Device, Noise, Tensor, Var, rng};
 
 use crate::config::{LossConfig, LossKind, MaskWeight};
 use crate::error::{Error, Result};
-use crate::model::{Context, Input, Model, Pass};
+use crate::model::{Context, Input, Model, Pass, Sizes};
 use crate::process::Process;
 
 /// One noisy copy per row; rows of one image follow each other.
+///
+/// ```
+/// use tweedie::loss::{Rows, token_weights};
+///
+/// let rows = Rows::new(vec![3, 1, 0, 4, 0, 0], vec![1, 700]); // three tokens each, at times 1 and 700
+/// let rows = Rows { weights: token_weights(&rows.tokens, &[0], 0.1), ..rows };
+/// let second = rows.part(1..2, 3, 10);
+/// assert_eq!((second.tokens, second.weights), (vec![4, 0, 0], Some(vec![1.0, 0.1, 0.1])));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Rows {
     /// Clean tokens, \[rows·N\].
@@ -67,23 +76,26 @@ impl Rows {
         }
     }
 
-    /// Some of the rows, of `n` tokens over `vocab` classes.
+    /// Some of the rows, of `n` tokens over `vocab` classes; of a range that reaches beyond them, those that there are.
     pub fn part(&self, range: std::ops::Range<usize>, n: usize, vocab: usize) -> Rows {
-        let of = |v: &[u32], width: usize| v[range.start * width..range.end * width].to_vec();
+        fn of<T: Copy>(all: &[T], rows: &std::ops::Range<usize>, width: usize) -> Vec<T> {
+            let at = |row: usize| row.saturating_mul(width).min(all.len());
+            all.get(at(rows.start)..at(rows.end)).unwrap_or_default().to_vec()
+        }
         Rows {
-            tokens: of(&self.tokens, n),
-            t: of(&self.t, 1),
-            drop: of(&self.drop, 1),
-            examples: of(&self.examples, 1),
-            targets: self.targets.as_ref().map(|q| q[range.start * n * vocab..range.end * n * vocab].to_vec()),
-            known: self.known.as_ref().map(|k| k[range.start * n..range.end * n].to_vec()),
-            weights: self.weights.as_ref().map(|w| w[range.start * n..range.end * n].to_vec()),
+            tokens: of(&self.tokens, &range, n),
+            t: of(&self.t, &range, 1),
+            drop: of(&self.drop, &range, 1),
+            examples: of(&self.examples, &range, 1),
+            targets: self.targets.as_ref().map(|q| of(q, &range, n.saturating_mul(vocab))),
+            known: self.known.as_ref().map(|k| of(k, &range, n)),
+            weights: self.weights.as_ref().map(|w| of(w, &range, n)),
         }
     }
 
     /// The timestep of each of `n` tokens of each row, \[rows·N\].
     fn token_times(&self, n: usize) -> Vec<u32> {
-        let known = |i: usize| self.known.as_ref().is_some_and(|k| k[i]);
+        let known = |i: usize| self.known.as_ref().is_some_and(|k| k.get(i) == Some(&true));
         (0..self.t.len() * n).map(|i| if known(i) { Process::FIRST as u32 } else { self.t[i / n] }).collect()
     }
 }
@@ -123,10 +135,18 @@ fn rows_context(p: &Pass, model: &Model, images: Option<&Tensor>, rows: &Rows) -
     model.context(p, images, drop.is_some())?.rows(p.tape, r / b, drop)
 }
 
-/// Sizes of a batch's tokens and weights must agree.
-fn check_rows(model: &Model, rows: &Rows) -> Result<usize> {
-    let weights = rows.weights.as_deref();
-    let count = rows.t.len() * model.sizes().tokens;
+/// Sizes of a batch's tokens and weights must agree, tokens be classes of the model and times those of a process of `steps` steps.
+fn check_rows(model: &Model, rows: &Rows, steps: usize) -> Result<usize> {
+    let (weights, Sizes { vocab, tokens }) = (rows.weights.as_deref(), model.sizes());
+    let (r, count) = (rows.t.len(), rows.t.len() * tokens);
+    if rows.drop.len() != r || rows.examples.len() != r {
+        let (drop, ids) = (rows.drop.len(), rows.examples.len());
+        return Err(Error::Input(format!("{drop} conditions dropped or not and {ids} ids for {r} rows")));
+    }
+    if let Some(t) = rows.t.iter().find(|t| !(1..=steps).contains(&(**t as usize))) {
+        return Err(Error::Input(format!("the time of a row is {t}, not one of 1 to {steps}")));
+    }
+    check_tokens(&rows.tokens, vocab)?;
     if let Some(k) = rows.known.as_ref().filter(|k| k.len() != count) {
         return Err(Error::Input(format!("{} tokens that are known or not, for {count} places", k.len())));
     }
@@ -137,7 +157,34 @@ fn check_rows(model: &Model, rows: &Rows) -> Result<usize> {
     Ok(count)
 }
 
+fn check_tokens(tokens: &[u32], vocab: usize) -> Result<()> {
+    match tokens.iter().find(|t| **t as usize >= vocab) {
+        Some(t) => Err(Error::Input(format!("token {t} is not below the vocabulary {vocab}"))),
+        None => Ok(()),
+    }
+}
+
 /// TDD's objective.
+///
+/// ```
+/// use tweedie::config::LossConfig;
+/// use tweedie::engine::{DType, Device, Noise, Tape, Tensor};
+/// use tweedie::loss::{NoiseOf, Rows, TddLoss};
+/// use tweedie::model::{Model, ModelConfig, Pass, Sizes};
+/// use tweedie::{Process, Schedule, ScheduleKind};
+///
+/// let process = Process::new(Schedule::new(ScheduleKind::Cosine, 1000, 10)?);
+/// let sizes = Sizes { vocab: 10, tokens: 1 };
+/// let model = Model::new(&ModelConfig::preset("digits")?, sizes, &Device::Cpu, DType::F32, 0)?;
+/// let (tape, noise) = (Tape::new(), Noise::new(&Device::Cpu, 7, 0, 0)?);
+/// let p = Pass::inference(&tape, &model.params, model.dtype());
+/// let images = Tensor::zeros(&Device::Cpu, &[1, 1, 8, 8], DType::F32)?;
+/// let rows = Rows::new(vec![3, 3], vec![200, 900]); // two noisy copies of one image's label
+/// let loss = TddLoss { process: &process, config: &LossConfig::default(), noise: NoiseOf::Drawn(&noise) };
+/// let nats = loss.of(&p, &model, Some(&images), &rows)?.value().to_vec()?[0];
+/// assert!((nats - 10_f32.ln()).abs() < 1.0); // it knows nothing yet
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 pub struct TddLoss<'a> {
     /// What corrupts the tokens.
     pub process: &'a Process,
@@ -152,7 +199,7 @@ impl TddLoss<'_> {
     /// Known tokens weigh nothing.
     pub fn of(&self, p: &Pass, model: &Model, images: Option<&Tensor>, rows: &Rows) -> Result<Var> {
         let (device, sizes) = (model.device(), model.sizes());
-        let count = check_rows(model, rows)?;
+        let count = check_rows(model, rows, self.process.steps())?;
         let context = rows_context(p, model, images, rows)?;
         let noisy = rows.corrupt(self.process, &device, (sizes.tokens, sizes.vocab), &self.noise)?;
         let times = rows.token_times(sizes.tokens);
@@ -242,6 +289,9 @@ pub enum ClassTargets {
 pub fn mdd_class_loss(p: &Pass, model: &Model, images: &Tensor, targets: &ClassTargets, smoothing: f32) -> Result<Var> {
     let device = model.device();
     let b = images.shape().first().copied().unwrap_or(0);
+    if let ClassTargets::Hard(t) = targets {
+        check_tokens(t, model.sizes().vocab)?;
+    }
     let features = model.masked_features(p, &model.condition(p, images)?)?;
     let targets = match targets {
         ClassTargets::Hard(t) => Target::Hard(Tensor::from_u32(&device, &[b], t.clone())?),
@@ -253,7 +303,8 @@ pub fn mdd_class_loss(p: &Pass, model: &Model, images: &Tensor, targets: &ClassT
 /// Stream of the masks.
 const MASKS: u32 = 0x3a5c;
 
-/// Which tokens of `rows` are masked, \[rows·N\]: each with chance t/T, a pure function of seed, training step, row and place.
+/// Which tokens of `rows` are masked, \[rows·N\]: each with chance t/T, a pure function of seed, training step, row and place. For
+/// T = `steps` = 0 that is all of them.
 pub fn mask_tokens(rows: &Rows, n: usize, steps: usize, seed: u64, step: u32) -> Vec<bool> {
     let key = [seed as u32, (seed >> 32) as u32];
     let masked = |example: u32, t: u32, place: u32| {
@@ -294,7 +345,7 @@ impl MddLoss<'_> {
     /// Σ_masked w·ce / Σ_masked w.
     pub fn of(&self, p: &Pass, model: &Model, images: Option<&Tensor>, rows: &Rows) -> Result<Var> {
         let (device, sizes) = (model.device(), model.sizes());
-        let count = check_rows(model, rows)?;
+        let count = check_rows(model, rows, self.steps)?;
         if self.masked.len() != count {
             return Err(Error::Input(format!("{} masks for {count} tokens", self.masked.len())));
         }

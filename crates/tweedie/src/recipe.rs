@@ -1,4 +1,5 @@
-//! Recipes: the settings of whole runs, by name or from a TOML file.
+//! Recipes: the settings of whole runs, by name or from a TOML file. Begin with [`Config::preset`], or [`resolve`] for what a command
+//! line says.
 
 use std::fmt::Display;
 
@@ -59,6 +60,15 @@ fn find(recipe: &str) -> Result<(String, String)> {
 }
 
 /// Resolve: defaults < recipe < environment < `sets` < `flags`, each a `(flag, "key=value")`; and where each setting came from.
+///
+/// ```
+/// use tweedie::recipe::resolve;
+///
+/// let (config, origins) = resolve("digits", &["train.epochs=3".into()], &[])?;
+/// assert_eq!(config.train.epochs, 3);
+/// assert!(origins.iter().any(|o| o.key == "train.epochs" && o.source.to_string() == "--set"));
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 pub fn resolve(recipe: &str, sets: &[String], flags: &[(String, String)]) -> Result<(Config, Vec<Origin>)> {
     resolve_in(settings::environment(), recipe, sets, flags)
 }

@@ -1,4 +1,4 @@
-//! A trained model, back from the folder of its run.
+//! A trained model, back from the folder of its run: [`load`].
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! The folder of a run: settings, surroundings, metrics, checkpoints, samples, figures.
+//! The folder of a run: settings, surroundings, metrics, checkpoints, samples, figures. [`RunDir`] knows where everything lies and
+//! lets one process at a time write.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -56,6 +57,18 @@ impl Environment {
 }
 
 /// A run's folder.
+///
+/// ```
+/// use tweedie::run_dir::RunDir;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path().join("mine");
+///
+/// let run = RunDir::create(&folder)?; // and locked for this process
+/// run.write_config("seed = 7\n")?;
+/// assert!(RunDir::create(&folder).unwrap_err().to_string().contains("already holds a run"));
+/// assert_eq!(RunDir::open(&folder)?.read_config()?, "seed = 7\n");
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! Noise schedules: ᾱ_0 = 1 (clean) down to ᾱ_T ≈ 0 (pure noise), in f64.
+//! Noise schedules: ᾱ_0 = 1 (clean) down to ᾱ_T ≈ 0 (pure noise), in f64. [`Schedule`] is one by name or by a curve of your own.
 
 use std::fmt;
 use std::str::FromStr;
@@ -135,7 +135,7 @@ impl Schedule {
         self.alpha_bar[t.min(self.steps())]
     }
 
-    /// ᾱ_t / (1 − ᾱ_t).
+    /// ᾱ_t / (1 − ᾱ_t); infinite at t = 0, where there is no noise.
     pub fn snr(&self, t: usize) -> f64 {
         let a = self.alpha_bar(t);
         a / (1.0 - a)

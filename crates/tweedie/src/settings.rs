@@ -1,7 +1,8 @@
 //! Layered settings: defaults < recipe < environment `TWEEDIE_*` < `--set` < flags.
 //!
 //! Layers are merged as TOML tables, so each may give only a part of a nested table; the rest keeps the value below it.
-//! Keys that the settings do not have are refused, with the nearest one that they do have.
+//! Keys that the settings do not have are refused, with the nearest one that they do have. Begin with [`Layers`]; any serializable
+//! settings will do.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -63,6 +64,25 @@ pub struct Origin {
 }
 
 /// The layers above the defaults, lowest first.
+///
+/// ```
+/// use serde::{Deserialize, Serialize};
+/// use tweedie::settings::Layers;
+///
+/// #[derive(Default, Serialize, Deserialize)]
+/// #[serde(default)]
+/// struct Mine {
+///     batch: usize,
+///     name: String,
+/// }
+///
+/// let sets = ["batch=64".to_string()];
+/// let layers = Layers { recipe: Some(("mine.toml", "batch = 32\nname = 'first'")), sets: &sets, ..Layers::default() };
+/// let (mine, origins) = layers.load::<Mine>()?;
+/// assert_eq!((mine.batch, mine.name.as_str()), (64, "first"));
+/// assert_eq!(origins.iter().map(|o| o.source.to_string()).collect::<Vec<_>>(), ["--set", "mine.toml:2"]);
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Layers<'a> {
     /// A recipe: its name in messages, and its text.

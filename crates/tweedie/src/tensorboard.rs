@@ -1,4 +1,4 @@
-//! Scalars as TensorBoard reads them.
+//! Scalars as TensorBoard reads them: an [`EventWriter`] appends to an event file.
 //!
 //! An event file is a row of TFRecords (length, checksum of the length, data, checksum of the data), each an `Event`
 //! message. The few fields a scalar needs are encoded by hand: a protobuf library would be larger than this file.

@@ -1,4 +1,4 @@
-//! A trained network with all that belongs to its use.
+//! A trained network with all that belongs to its use ([`Trained`]): what samplers, evaluation and bounds work with.
 
 use std::ops::Deref;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
 //! PIL's point operations and enhancers: AutoContrast, Equalize, Invert, Posterize, Solarize, Color, Contrast,
-//! Brightness, Sharpness. All in place, all equal to PIL to the bit.
+//! Brightness, Sharpness. All in place, all equal to PIL to the bit. [`Op`](super::Op) names them.
 
 use crate::image::{Image, luma};
 
@@ -25,8 +25,9 @@ fn apply_each(image: &mut Image, luts: &[Lut]) {
 }
 
 fn histograms(image: &Image) -> Vec<[u32; 256]> {
-    let mut h = vec![[0; 256]; image.channels];
-    for pixel in image.data.chunks_exact(image.channels) {
+    let channels = image.channels.max(1); // there is no image with none
+    let mut h = vec![[0; 256]; channels];
+    for pixel in image.data.chunks_exact(channels) {
         for (h, &v) in h.iter_mut().zip(pixel) {
             h[v as usize] += 1;
         }
@@ -93,7 +94,7 @@ pub fn solarize(image: &mut Image, threshold: u32) {
 
 /// timm's `solarize_add`: add to values below 128.
 pub fn solarize_add(image: &mut Image, add: u32) {
-    apply(image, &lut(|i| if i < 128 { (i as u32 + add).min(255) as u8 } else { i as u8 }));
+    apply(image, &lut(|i| if i < 128 { (i as u32).saturating_add(add).min(255) as u8 } else { i as u8 }));
 }
 
 /// `Image.blend` of one value: f32 as in PIL, cut to an integer. Beyond [0, 1] the result is clipped, which `as` does.
@@ -111,7 +112,7 @@ pub fn brightness(image: &mut Image, factor: f32) {
 
 /// `ImageEnhance.Contrast`: blend with the mean grey.
 pub fn contrast(image: &mut Image, factor: f32) {
-    if factor == 1.0 || image.data.is_empty() {
+    if factor == 1.0 || image.check().is_err() {
         return;
     }
     let sum: u64 = match image.channels {
@@ -136,7 +137,7 @@ pub fn color(image: &mut Image, factor: f32) {
 /// `ImageEnhance.Sharpness`: blend with the image smoothed by 3×3 weights of 1 around 5, over 13; the border is kept.
 pub fn sharpness(image: &mut Image, factor: f32) {
     let (w, h, c) = (image.width, image.height, image.channels);
-    if factor == 1.0 || w < 3 || h < 3 {
+    if factor == 1.0 || w < 3 || h < 3 || image.check().is_err() {
         return;
     }
     let source = image.data.clone();

@@ -29,7 +29,7 @@ impl Erase {
             return None;
         }
         for _ in 0..10 {
-            let area = draw.uniform(self.area[0], self.area[1]) * (width * height) as f64;
+            let area = draw.uniform(self.area[0], self.area[1]) * width.saturating_mul(height) as f64;
             let ratio = draw.uniform(self.ratio[0].ln(), self.ratio[1].ln()).exp();
             let h = (area * ratio).sqrt().round_ties_even() as usize;
             let w = (area / ratio).sqrt().round_ties_even() as usize;
@@ -44,11 +44,9 @@ impl Erase {
 
     /// Fill `rect` of all channels of `image` (C, H, W) with standard normals from `noise`.
     pub fn fill(image: &mut [f32], width: usize, height: usize, rect: Rect, noise: &mut Draw) {
-        if width == 0 || height == 0 {
-            return;
-        }
+        let Some(size) = width.checked_mul(height).filter(|n| *n > 0) else { return };
         let (from, to) = (rect.x.min(width), rect.x.saturating_add(rect.width).min(width));
-        for plane in image.chunks_exact_mut(width * height) {
+        for plane in image.chunks_exact_mut(size) {
             for row in plane.chunks_exact_mut(width).skip(rect.y).take(rect.height) {
                 noise.fill_normal(&mut row[from..to]);
             }

@@ -44,6 +44,14 @@ pub struct Rect {
     pub height: usize,
 }
 
+impl Rect {
+    /// What of it lies inside an image.
+    fn inside(self, image: &Image) -> Rect {
+        let (x, y) = (self.x.min(image.width), self.y.min(image.height));
+        Rect { x, y, width: self.width.min(image.width - x), height: self.height.min(image.height - y) }
+    }
+}
+
 thread_local! {
     /// The resizer with its scratch buffers, and the image between the two passes.
     static RESIZER: RefCell<(fir::Resizer, Vec<u8>)> = RefCell::new((fir::Resizer::new(), Vec::new()));
@@ -52,8 +60,10 @@ thread_local! {
 }
 
 /// Crop, then resize with an antialiased filter: PIL's `crop(...).resize(...)` to within one level per value (the
-/// filter weights have 15 bits or so here and 22 in PIL). Pixels outside the crop do not bleed in.
+/// filter weights have 15 bits or so here and 22 in PIL). Pixels outside the crop do not bleed in. Of a crop that reaches
+/// over the edges what lies inside is taken; where nothing does, or of no image ([`Image::check`]), comes black.
 pub fn resized_crop(image: &Image, crop: Rect, width: usize, height: usize, filter: Interpolation) -> Image {
+    let crop = crop.inside(image);
     if image.channels == 1 {
         // Small grey images are not worth a second copy of the resizer's code, which is slow to compile.
         return resized_crop(&image.clone().into_channels(3), crop, width, height, filter).into_channels(1);
@@ -74,7 +84,9 @@ pub fn resized_crop(image: &Image, crop: Rect, width: usize, height: usize, filt
         let mut to = TypedImage::<U8x3>::from_buffer(width as u32, height as u32, &mut out).ok()?;
         resizer.resize_typed(&from, &mut to, &options).ok()
     });
-    debug_assert!(done.is_some(), "the crop lies inside the image and the buffers have their sizes");
+    if done.is_none() {
+        out.fill(0);
+    }
     Image { width, height, channels: 3, data: out }
 }
 
@@ -82,7 +94,7 @@ pub fn resized_crop(image: &Image, crop: Rect, width: usize, height: usize, filt
 /// aspect ratio log-uniform in `ratio`; then the largest centred crop whose ratio is allowed.
 pub fn random_crop_rect(draw: &mut Draw, width: usize, height: usize, scale: [f64; 2], ratio: [f64; 2]) -> Rect {
     let (width, height) = (width.max(1), height.max(1));
-    let area = (width * height) as f64;
+    let area = width.saturating_mul(height) as f64;
     for _ in 0..10 {
         let target = draw.uniform(scale[0], scale[1]) * area;
         let aspect = draw.uniform(ratio[0].ln(), ratio[1].ln()).exp();
@@ -117,9 +129,15 @@ pub(crate) fn central_part(width: usize, height: usize) -> Rect {
     Rect { x: (width - w) / 2, y: (height - h) / 2, width: w, height: h }
 }
 
-/// The size that torchvision's `Resize(short)` gives: the shorter side becomes `short`, the longer is cut to an integer.
+/// The size that torchvision's `Resize(short)` gives: the shorter side becomes `short`, the longer is cut to an integer. A side of
+/// 0 counts as 1.
 pub fn short_side_size(width: usize, height: usize, short: usize) -> (usize, usize) {
-    if width <= height { (short, (short * height) / width) } else { ((short * width) / height, short) }
+    let (width, height) = (width.max(1), height.max(1));
+    if width <= height {
+        (short, short.saturating_mul(height) / width)
+    } else {
+        (short.saturating_mul(width) / height, short)
+    }
 }
 
 /// The centred square of `size` (torchvision's `CenterCrop`, which rounds half to even); smaller images are padded with
@@ -136,6 +154,9 @@ pub fn center_crop(image: &Image, size: usize) -> Image {
     window(image, before(image.width), before(image.height), size, size, |_, _| None)
 }
 
+/// Further from an edge than any window.
+const FAR: usize = 1 << 40;
+
 /// How a border is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -146,20 +167,22 @@ pub enum Padding {
     Reflect,
 }
 
-/// The `size`×`size` window at (`x`, `y`) of the image padded by `pad` on all sides.
+/// The `size`×`size` window at (`x`, `y`) of the image padded by `pad` on all sides, and further where it reaches beyond.
 pub fn padded_crop(image: &Image, pad: usize, x: usize, y: usize, size: usize, padding: Padding) -> Image {
     let mirror = |at: isize, n: usize| {
         let period = 2 * (n as isize - 1).max(1);
         let m = at.rem_euclid(period);
         if m < n as isize { m } else { (period - m).min(n as isize - 1) }
     };
-    window(image, x as isize - pad as isize, y as isize - pad as isize, size, size, |x, y| match padding {
+    let from = |at: usize| at.min(FAR) as isize - pad.min(FAR) as isize;
+    window(image, from(x), from(y), size, size, |x, y| match padding {
         Padding::Zero => None,
         Padding::Reflect => Some((mirror(x, image.width) as usize, mirror(y, image.height) as usize)),
     })
 }
 
-/// Copy a window that may reach over the edges; `outside` says where a pixel beyond them comes from (none: zero).
+/// Copy a window that may reach over the edges; `outside` says where a pixel beyond them comes from (none: zero). Of no image it
+/// is black.
 fn window(
     image: &Image,
     left: isize,
@@ -171,7 +194,10 @@ fn window(
     let c = image.channels;
     let mut out = Image { width, height, channels: c, data: vec![0; width * height * c] };
     let (w, h) = (image.width as isize, image.height as isize);
-    for (row, line) in out.data.chunks_exact_mut(width * c).enumerate() {
+    if image.check().is_err() {
+        return out;
+    }
+    for (row, line) in out.data.chunks_exact_mut((width * c).max(1)).enumerate() {
         let y = top + row as isize;
         if (0..h).contains(&y) && left >= 0 && left + width as isize <= w {
             let at = (y * w + left) as usize * c;
@@ -193,14 +219,19 @@ fn window(
 /// Mirror left and right, in place.
 pub fn flip(image: &mut Image) {
     match image.channels {
+        _ if image.check().is_err() => {}
         1 => image.data.chunks_exact_mut(image.width).for_each(<[u8]>::reverse),
         c => image.data.chunks_exact_mut(image.width * c).for_each(|row| row.as_chunks_mut::<3>().0.reverse()),
     }
 }
 
 /// PIL's `transform(size, AFFINE, m)`: the output pixel with centre (x, y) is the input at (m₀x + m₁y + m₂,
-/// m₃x + m₄y + m₅), `fill` where that lies outside. Equal to PIL to the bit: the same f64 expressions, cut to an integer.
+/// m₃x + m₄y + m₅), `fill` (a value per channel; 0 for those that it lacks) where that lies outside. Equal to PIL to the bit: the
+/// same f64 expressions, cut to an integer. Something that is no image stays as it is.
 pub fn affine(image: &Image, m: [f64; 6], filter: Interpolation, fill: &[u8]) -> Image {
+    if image.check().is_err() {
+        return image.clone();
+    }
     match (image.channels, filter) {
         (1, Interpolation::Bilinear) => affine_typed::<1, false>(image, m, fill),
         (1, _) => affine_typed::<1, true>(image, m, fill),
@@ -210,7 +241,8 @@ pub fn affine(image: &Image, m: [f64; 6], filter: Interpolation, fill: &[u8]) ->
 }
 
 fn affine_typed<const C: usize, const CUBIC: bool>(image: &Image, m: [f64; 6], fill: &[u8]) -> Image {
-    let mut out = Image::filled(image.width, image.height, fill);
+    let fill: [u8; C] = std::array::from_fn(|c| fill.get(c).copied().unwrap_or(0));
+    let mut out = Image::filled(image.width, image.height, &fill);
     WIDE.with_borrow_mut(|pixels| {
         // A pixel as four lanes: one vector of f64 in the loop.
         pixels.clear();

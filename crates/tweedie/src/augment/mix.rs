@@ -53,7 +53,7 @@ impl MixConfig {
         }
         let cut = cut_rect(draw, lambda, width, height);
         // The box may reach over the edge, so λ is what is left of the image's own area.
-        let lambda = 1.0 - (cut.width * cut.height) as f64 / (width * height) as f64;
+        let lambda = 1.0 - (cut.width * cut.height) as f64 / (width * height).max(1) as f64;
         Some(Mix { lambda: lambda as f32, partner, cut: Some(cut) })
     }
 }
@@ -71,7 +71,7 @@ fn cut_rect(draw: &mut Draw, lambda: f64, width: usize, height: usize) -> Rect {
 impl Mix {
     /// Mix a batch (B, C, H, W) in place. Runs on the current rayon pool.
     pub fn apply(&self, images: &mut [f32], channels: usize, width: usize, height: usize) {
-        let size = channels * width * height;
+        let size = channels.saturating_mul(width).saturating_mul(height);
         let inside = |cut: Rect| {
             cut.x.checked_add(cut.width).is_some_and(|x| x <= width)
                 && cut.y.checked_add(cut.height).is_some_and(|y| y <= height)

@@ -1,5 +1,5 @@
 //! From a decoded image to a normalised tensor: the paper's ImageNet recipe and a light one for small images, as timm and
-//! PIL define them. Every random choice is a pure function of (seed, epoch, example).
+//! PIL define them ([`Transform`]). Every random choice is a pure function of (seed, epoch, example).
 
 pub mod color;
 mod erase;
@@ -21,6 +21,9 @@ use serde::{Deserialize, Serialize};
 pub const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 /// Their standard deviation.
 pub const IMAGENET_STD: [f32; 3] = [0.229, 0.224, 0.225];
+
+/// Largest side, and border.
+const MOST: usize = 1 << 16;
 
 /// What becomes of an image's size in training.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -162,6 +165,9 @@ impl AugmentConfig {
             ensure(range(scale) && scale[1] <= 1.0, "`crop.scale` must be a range within 0 to 1")?;
             ensure(range(ratio), "`crop.ratio` must be a range of positive numbers")?;
         }
+        if let Crop::Padded { pad, .. } = self.crop {
+            ensure(pad <= MOST, &format!("`crop.pad` must be at most {MOST}"))?;
+        }
         Ok(())
     }
 }
@@ -201,9 +207,9 @@ impl Transform {
 
     fn new(config: &AugmentConfig, size: usize, channels: usize, train: bool) -> Result<Transform, DataError> {
         config.check()?;
-        if size == 0 || !(channels == 1 || channels == 3) {
+        if size == 0 || size > MOST || !(channels == 1 || channels == 3) {
             return Err(DataError::Setting(format!(
-                "images of {size}x{size} with {channels} channels are not possible; channels must be 1 or 3"
+                "images of {size}x{size} with {channels} channels are not possible; a side has 1 to {MOST} pixels, and channels must be 1 or 3"
             )));
         }
         let (mean, std) = config.statistics(channels)?;

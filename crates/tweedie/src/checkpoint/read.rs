@@ -117,6 +117,20 @@ pub fn load_weights(path: &Path, averaged: bool) -> Result<Chosen> {
 }
 
 /// Read a whole checkpoint, verified; each of its files once.
+///
+/// ```
+/// use tweedie::checkpoint::{Snapshot, State, latest, load, save};
+/// use tweedie::tensors::NamedTensor;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+///
+/// let model = vec![NamedTensor::new("w", &[2], vec![1.0, 2.0])];
+/// let snapshot = Snapshot { state: State { step: 7, ..State::default() }, model, ..Snapshot::default() };
+/// let path = save(folder, &snapshot)?;
+/// assert!(path.ends_with("step-00000007") && latest(folder)?.path == Some(path.clone()));
+/// assert_eq!(load(&path)?, snapshot);
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 pub fn load(path: &Path) -> Result<Snapshot<'static>> {
     read_all(path).map_err(|f| f.at(path))
 }

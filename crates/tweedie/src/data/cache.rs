@@ -97,7 +97,8 @@ impl Pixels {
             }
             Some(None) => read(),
             Some(Some(kept)) => {
-                if let Some(image) = kept.slots[i].get() {
+                let Some(slot) = kept.slots.get(i) else { return read() }; // whose own error it is
+                if let Some(image) = slot.get() {
                     return Ok(image.copied());
                 }
                 let image = read()?;
@@ -106,7 +107,7 @@ impl Pixels {
                 if kept.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok() {
                     // A copy, since a decoder's memory may be larger than its image. Another thread may have been here,
                     // with the same pixels.
-                    let _ = kept.slots[i].set(image.clone());
+                    let _ = slot.set(image.clone());
                 }
                 Ok(image)
             }

@@ -2,6 +2,7 @@
 
 use super::classes::{ClassList, LabelMap};
 use super::detect::{file_name, list};
+use super::sources::{at, place_of};
 use super::split::Split;
 use super::{DataError, Found, Image, ImageSource, Item, Needed, Result, Source};
 use rayon::prelude::*;
@@ -23,18 +24,18 @@ impl ImageSource for FolderSource {
     }
 
     fn get_top(&self, i: usize, needed: Needed) -> Result<Item> {
-        let (path, label) = &self.files[i];
+        let (path, label) = at(&self.files, i)?;
         let corrupt = |message: String| DataError::Corrupt { place: path.display().to_string(), message };
         let bytes = std::fs::read(path).map_err(|e| corrupt(e.to_string()))?;
         Ok(Item { image: Image::decode_top(&bytes, needed).map_err(corrupt)?, label: *label })
     }
 
     fn label(&self, i: usize) -> u32 {
-        self.files[i].1
+        self.files.get(i).map_or(u32::MAX, |f| f.1)
     }
 
     fn place(&self, i: usize) -> String {
-        self.files[i].0.display().to_string()
+        place_of(at(&self.files, i), |f| f.0.display().to_string())
     }
 }
 

@@ -152,6 +152,22 @@ struct Work {
 }
 
 /// Makes batches in background threads; an iterator over them. Dropping it stops the threads.
+///
+/// ```
+/// use tweedie::augment::{AugmentConfig, Transform};
+/// use tweedie::data::{Dataset, Loader, LoaderConfig};
+///
+/// let digits = Dataset::embedded("digits")?;
+/// let path = Transform::eval(&AugmentConfig::none(), 8, 1)?;
+/// let mut seen = 0;
+/// for batch in Loader::new(digits.final_split()?.0.clone(), path, LoaderConfig::eval(100))? {
+///     let batch = batch?;
+///     assert_eq!(batch.images.len(), batch.labels.len() * 8 * 8);
+///     seen += batch.labels.len();
+/// }
+/// assert_eq!(seen, 359);
+/// # Ok::<(), tweedie::data::DataError>(())
+/// ```
 pub struct Loader {
     work: Arc<Work>,
     lanes: Vec<Receiver<Result<Batch>>>,
@@ -163,6 +179,8 @@ pub struct Loader {
 
 /// Batches under construction at the same time, so that threads that find no more images in one go on with the next.
 const LANES: usize = 2;
+/// Batches of one lane for which room is taken at most.
+const MOST_WAITING: usize = 1 << 10;
 
 impl Loader {
     /// Start making batches of images and classes.
@@ -206,7 +224,7 @@ impl Loader {
             .build()
             .map_err(|e| DataError::Setting(format!("cannot start the decoding threads: {e}")))?;
         let pool = Arc::new(pool);
-        let depth = config.prefetch.saturating_sub(LANES).div_ceil(LANES);
+        let depth = config.prefetch.saturating_sub(LANES).div_ceil(LANES).min(MOST_WAITING);
         let first = config.start.epoch as u64 * batches as u64 + config.start.batch as u64;
         let work = Arc::new(Work {
             examples,
@@ -261,7 +279,7 @@ impl Loader {
     /// Hand back the memory of a batch that is no longer needed.
     pub fn recycle(&self, batch: Batch) {
         let mut spare = self.work.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < LANES + self.work.config.prefetch {
+        if spare.len() < self.work.config.prefetch.saturating_add(LANES) {
             spare.push(batch.images);
         }
     }

@@ -1,5 +1,6 @@
 //! Labelled images, captioned images and text from the layouts people have them in. [`open`] and [`open_sequences`] find
-//! the format of a path; `docs/data.md` describes each one. Sources are read lazily and by any number of threads.
+//! the format of a path; `docs/data.md` describes each one. Sources are read lazily and by any number of threads; a [`Loader`] makes
+//! batches of them.
 
 mod builder;
 mod cache;

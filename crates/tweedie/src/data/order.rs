@@ -13,7 +13,9 @@ pub fn epoch_order(source: &dyn ImageSource, seed: u64, epoch: u32) -> Vec<u32> 
 pub(crate) fn order(n: usize, locality: Option<Locality>, seed: u64, epoch: u32) -> Vec<u32> {
     let n = n as u32;
     let draw = &mut Draw::new(seed, Stream::Order, epoch, 0);
-    let Some(locality) = locality else {
+    // Blocks that do not make up the whole, of a source of anybody's, are none.
+    let whole = |l: &Locality| l.starts.first() == Some(&0) && l.starts.is_sorted() && l.starts.last() < Some(&n);
+    let Some(locality) = locality.filter(whole) else {
         let mut order: Vec<u32> = (0..n).collect();
         shuffle(&mut order, draw);
         return order;

@@ -39,11 +39,11 @@ impl ImageSource for ParquetSource {
 
     fn get_top(&self, i: usize, needed: Needed) -> Result<Item> {
         let image = image_of(&self.groups, &self.images, &self.column, i, needed)?;
-        Ok(Item { image, label: self.labels[i] })
+        Ok(Item { image, label: self.label(i) })
     }
 
     fn label(&self, i: usize) -> u32 {
-        self.labels[i]
+        self.labels.get(i).copied().unwrap_or(u32::MAX)
     }
 
     fn place(&self, i: usize) -> String {
@@ -63,12 +63,12 @@ pub(crate) fn image_of(
     i: usize,
     needed: Needed,
 ) -> Result<Image> {
-    let g = groups.group_of(i);
+    let (g, row) = groups.find(i)?;
     let images = cache.get(groups, g, column, |path, group| read_images(path, group, column))?;
     let corrupt =
         |message: String| DataError::Corrupt { place: format!("{}, column `{column}`", groups.place(i)), message };
     let bytes = images
-        .get(i - groups.starts[g] as usize)
+        .get(row)
         .and_then(Option::as_ref)
         .ok_or_else(|| corrupt("the row has no image bytes (only files with embedded images can be read)".into()))?;
     Image::decode_top(bytes.data(), needed).map_err(corrupt)

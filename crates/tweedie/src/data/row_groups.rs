@@ -1,5 +1,6 @@
 //! Row groups of several Parquet files as one list of rows, and a cache of what was read of them.
 
+use super::sources::{beyond, place_of};
 use super::{DataError, Locality, Result};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -39,16 +40,21 @@ impl RowGroups {
         rows.iter().map(|&n| n > 0).collect()
     }
 
-    pub fn group_of(&self, row: usize) -> usize {
-        self.starts.partition_point(|&s| s as usize <= row) - 1
+    /// The group of a row, and the row's number in it.
+    pub fn find(&self, row: usize) -> Result<(usize, usize)> {
+        let g = self.starts.partition_point(|&s| s as usize <= row);
+        match g.checked_sub(1).filter(|_| row < self.rows) {
+            Some(g) => Ok((g, row - self.starts[g] as usize)),
+            None => Err(beyond(row, self.rows)),
+        }
     }
 
     /// File and row, for messages.
     pub fn place(&self, row: usize) -> String {
-        let g = self.group_of(row);
-        let group = &self.groups[g];
-        let row = group.file_row + (row - self.starts[g] as usize) as u64;
-        format!("{}, row {row}", self.files[group.file as usize].display())
+        place_of(self.find(row), |(g, row)| {
+            let Group { file, file_row, .. } = self.groups[g];
+            format!("{}, row {}", self.files[file as usize].display(), file_row + row as u64)
+        })
     }
 
     /// The file of a group and its number there.

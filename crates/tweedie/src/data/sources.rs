@@ -8,6 +8,16 @@ pub(crate) fn beyond(i: usize, len: usize) -> DataError {
     DataError::Setting(format!("example {i} was asked for, there are {len}"))
 }
 
+/// Number `i` of what a source has, or an error that says that it has not so many.
+pub(crate) fn at<T>(all: &[T], i: usize) -> Result<&T> {
+    all.get(i).ok_or_else(|| beyond(i, all.len()))
+}
+
+/// The place of an example, as `f` tells it if there is one.
+pub(crate) fn place_of<T>(found: Result<T>, f: impl FnOnce(T) -> String) -> String {
+    found.map_or_else(|e| e.to_string(), f)
+}
+
 /// Labelled images in memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Items(Vec<Item>);

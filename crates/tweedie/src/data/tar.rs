@@ -3,6 +3,7 @@
 
 use super::classes::{ClassList, LabelMap, RawLabel};
 use super::detect::files_below;
+use super::sources::{at, place_of};
 use super::split::Split;
 use super::{DataError, Found, Image, ImageSource, Item, Needed, Result, Source};
 use rayon::prelude::*;
@@ -34,7 +35,7 @@ impl ImageSource for TarSource {
     }
 
     fn get_top(&self, i: usize, needed: Needed) -> Result<Item> {
-        let m = &self.members[i];
+        let m = at(&self.members, i)?;
         let path = &self.shards[m.shard as usize];
         let bytes = File::open(path).and_then(|mut file| read_piece(&mut file, m.offset, m.bytes as u64));
         let bytes = bytes.map_err(DataError::io(path))?;
@@ -44,12 +45,12 @@ impl ImageSource for TarSource {
     }
 
     fn label(&self, i: usize) -> u32 {
-        self.members[i].label
+        self.members.get(i).map_or(u32::MAX, |m| m.label)
     }
 
     fn place(&self, i: usize) -> String {
-        let m = &self.members[i];
-        format!("{}, member `{}`", self.shards[m.shard as usize].display(), m.name)
+        let place = |m: &Member| format!("{}, member `{}`", self.shards[m.shard as usize].display(), m.name);
+        place_of(at(&self.members, i), place)
     }
 }
 

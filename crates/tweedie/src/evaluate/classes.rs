@@ -11,6 +11,20 @@ use crate::sample::{ClassSampler, Prediction};
 use crate::trained::Trained;
 
 /// Classify every image of `source` (at most `limit`, 0: all); `each` sees every batch's sampling steps.
+///
+/// ```
+/// use tweedie::engine::DType;
+/// use tweedie::model::Model;
+/// use tweedie::{Config, Dataset, Device, Trained, evaluate};
+///
+/// let config = Config::preset("digits")?.with("model.classes", 10)?.with("sample.steps", 2)?;
+/// let model = Model::new(&config.model, config.sizes(), &Device::Cpu, DType::F32, 0)?;
+/// let (digits, mut steps) = (Dataset::embedded("digits")?, 0);
+/// let trained = Trained::new(&config, model, digits.class_names.clone(), None)?;
+/// let seen = evaluate::classes(&trained, digits.val()?, &config, &config.sample, 64, |_| steps += 1)?;
+/// assert_eq!((seen.report().examples, steps), (64, 2)); // one batch, in two steps
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 pub fn classes(
     t: &Trained,
     source: &Source,

@@ -34,6 +34,31 @@ pub fn batch_size(t: &Trained) -> usize {
 }
 
 /// What to write.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tweedie::config::SampleConfig;
+/// use tweedie::engine::{DType, Device};
+/// use tweedie::generate::{TextRequest, prompt};
+/// use tweedie::model::{DenoiserConfig, Model, ModelConfig, Sizes};
+/// use tweedie::tokenize::{Kind, Tokenizer};
+/// use tweedie::{Generator, Process, Schedule, ScheduleKind, Trained};
+///
+/// let tokenizer = Arc::new(Tokenizer::train(Kind::Chars, 99, ["abba", "baba"])?);
+/// let sizes = Sizes { vocab: tokenizer.vocab(), tokens: 6 };
+/// let config = ModelConfig { denoiser: DenoiserConfig::new(16, 1, 2), ..ModelConfig::preset("text")? };
+/// let model = Model::new(&config, sizes, &Device::Cpu, DType::F32, 0)?;
+/// let process = Process::new(Schedule::new(ScheduleKind::Cosine, 1000, sizes.vocab)?);
+/// let given = prompt(&tokenizer, sizes.tokens, "ab")?;
+/// let trained = Trained { tokenizer: Some(tokenizer), ..Trained::bare(model, process) };
+/// let generator = Generator::new(&trained, &SampleConfig { steps: 3, ..SampleConfig::default() })?;
+///
+/// // Two texts of five letters, of which the first two are given.
+/// let wanted = TextRequest { given: Some(&given), length: Some(5), ..TextRequest::new(&[0, 1]) };
+/// let texts = generator.generate(&wanted)?;
+/// assert!(texts.len() == 2 && texts.iter().all(|t| t[0].text.starts_with("ab") && t[0].text.len() == 5));
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct TextRequest<'a> {
     /// Images \[B, channels, side, side\] ([`Trained::images`]); `None` for an unconditional model.
@@ -206,12 +231,13 @@ impl<'a> Generator<'a> {
         let merit = merits(&self.trained, r.images, r.examples, tokens, k, self.sample.rank, self.draws)?;
         for (i, text) in all.iter_mut().enumerate() {
             match &merit {
-                Merit::Nats(nats) => text.nats = Some(nats[i]),
-                Merit::Consensus(likeness) => text.consensus = Some(likeness[i]),
+                Merit::Nats(nats) => text.nats = nats.get(i).copied(),
+                Merit::Consensus(likeness) => text.consensus = likeness.get(i).copied(),
             }
         }
+        let merit = |i: usize| merit.of(i).unwrap_or(f64::NEG_INFINITY);
         let mut order: Vec<usize> = (0..all.len()).collect();
-        order.chunks_mut(k).for_each(|o| o.sort_by(|a, b| merit.of(*b).total_cmp(&merit.of(*a))));
+        order.chunks_mut(k).for_each(|o| o.sort_by(|a, b| merit(*b).total_cmp(&merit(*a))));
         let mut all: Vec<Option<Text>> = all.into_iter().map(Some).collect();
         Ok(order.into_iter().filter_map(|i| all[i].take()).collect())
     }

@@ -7,7 +7,7 @@ use tweedie_engine::Tensor;
 
 use super::ends::bound_of_texts;
 use crate::config::Rank;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::trained::Trained;
 
 /// Longest n-gram that two texts are compared by.
@@ -23,17 +23,18 @@ pub enum Merit {
 }
 
 impl Merit {
-    /// What candidate `i` is ranked by; higher is better.
-    pub fn of(&self, i: usize) -> f64 {
+    /// What candidate `i` is ranked by, if there is such; higher is better.
+    pub fn of(&self, i: usize) -> Option<f64> {
         match self {
-            Merit::Nats(all) => -all[i].0,
-            Merit::Consensus(all) => all[i],
+            Merit::Nats(all) => all.get(i).map(|nats| -nats.0),
+            Merit::Consensus(all) => all.get(i).copied(),
         }
     }
 
-    /// The best of candidates `first..first + k` (the first of equals).
-    pub fn best(&self, first: usize, k: usize) -> usize {
-        (first..first + k).fold(first, |best, i| if self.of(i) > self.of(best) { i } else { best })
+    /// The best of candidates `first..first + k` (the first of equals), if there is any of them.
+    pub fn best(&self, first: usize, k: usize) -> Option<usize> {
+        let all = (first..first.saturating_add(k)).map_while(|i| Some((i, self.of(i)?)));
+        all.reduce(|best, other| if other.1 > best.1 { other } else { best }).map(|best| best.0)
     }
 }
 
@@ -49,6 +50,10 @@ pub fn merits(
     draws: usize,
 ) -> Result<Merit> {
     let (n, tokenizer) = (t.model.sizes().tokens, t.tokenizer()?);
+    if k == 0 || Some(tokens.len()) != examples.len().checked_mul(k).and_then(|rows| rows.checked_mul(n)) {
+        let (b, len) = (examples.len(), tokens.len());
+        return Err(Error::Input(format!("{len} tokens are not {k} candidates of {n} for each of {b} examples")));
+    }
     let rows: Vec<&[u32]> = tokens.chunks_exact(n).collect();
     match rank {
         Rank::Consensus => {
@@ -115,8 +120,8 @@ mod tests {
     #[test]
     fn the_text_most_agree_with_is_the_best() {
         let c = Merit::Consensus(consensus(&[&[9, 8, 7, 6], &[1, 2, 3, 4], &[1, 2, 3, 5], &[1, 2, 3, 4]]));
-        assert_eq!(c.best(0, 4), 1);
+        assert_eq!(c.best(0, 4), Some(1));
         assert_eq!(Merit::Consensus(consensus(&[&[1]])), Merit::Consensus(vec![0.0]));
-        assert_eq!(Merit::Nats(vec![(3.0, 0.1), (2.0, 0.1), (2.5, 0.0)]).best(0, 3), 1);
+        assert_eq!(Merit::Nats(vec![(3.0, 0.1), (2.0, 0.1), (2.5, 0.0)]).best(0, 3), Some(1));
     }
 }

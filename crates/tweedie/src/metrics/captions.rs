@@ -97,6 +97,16 @@ impl BleuCounts {
 }
 
 /// Score one caption for each image against that image's references.
+///
+/// ```
+/// use tweedie::metrics::captions::score;
+///
+/// let references = [vec!["a red dog runs on grass".to_string()], vec!["two cats sleep on a bed".to_string()]];
+/// let same = score(&references, &references.concat())?;
+/// assert!(same.bleu[3] > 0.99 && same.rouge_l > 0.99);
+/// assert!(score(&references, &["a dog".into(), "a bed".into()])?.cider_d < same.cider_d);
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 pub fn score(references: &[Vec<String>], captions: &[String]) -> Result<CaptionScores> {
     if references.len() != captions.len() {
         return Err(Error::Input(format!("{} captions for {} images", captions.len(), references.len())));

@@ -1,4 +1,5 @@
-//! How good predictions are: top-k, per class, calibration; for captions [`captions`], [`diversity()`] and [`clip`].
+//! How good predictions are: top-k, per class, calibration ([`Classification`]); for captions [`captions::score`], [`diversity()`] and
+//! [`clip`].
 
 pub mod captions;
 pub mod clip;
@@ -16,6 +17,15 @@ use crate::sample::{argmax, softmax};
 const BINS: usize = 15;
 
 /// Collects predictions of a classifier.
+///
+/// ```
+/// use tweedie::metrics::Classification;
+///
+/// let mut seen = Classification::new(3);
+/// seen.add(&[2.0, 0.0, 0.0, 0.0, 0.0, 2.0], &[0, 1]); // logits of two images, and what they are
+/// let report = seen.report();
+/// assert_eq!((report.examples, report.top1, report.per_class), (2, 0.5, vec![Some(1.0), Some(0.0), None]));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Classification {
     classes: usize,

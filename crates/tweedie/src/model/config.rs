@@ -158,6 +158,16 @@ impl DenoiserConfig {
 }
 
 /// The network.
+///
+/// ```
+/// use tweedie::model::{DenoiserConfig, ModelConfig, Sizes, count_parameters};
+///
+/// let paper = ModelConfig::preset("vit-b16")?;
+/// let small = ModelConfig { denoiser: DenoiserConfig::new(384, 2, 6), ..paper.clone() };
+/// let sizes = Sizes { vocab: 1000, tokens: 1 };
+/// assert!(count_parameters(&small, sizes)?.0 < count_parameters(&paper, sizes)?.0);
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {

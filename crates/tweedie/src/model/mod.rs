@@ -1,5 +1,6 @@
 //! The networks: a ViT encoder that gives the condition (unconditional models have none), and on top of it the denoiser (TDD,
-//! and MDD of sequences) or a linear head (MDD of one token). Names and layouts of weights are PyTorch's.
+//! and MDD of sequences) or a linear head (MDD of one token). Names and layouts of weights are PyTorch's. Begin with [`ModelConfig::preset`] and
+//! [`Model::new`].
 
 mod build;
 mod config;
@@ -99,6 +100,19 @@ pub fn count_parameters(config: &ModelConfig, sizes: Sizes) -> Result<(usize, us
 }
 
 /// A network with weights on a device.
+///
+/// ```
+/// use tweedie::engine::{DType, Device, Tape, Tensor};
+/// use tweedie::model::{Model, ModelConfig, Pass, Sizes};
+///
+/// let sizes = Sizes { vocab: 10, tokens: 1 };
+/// let model = Model::new(&ModelConfig::preset("digits")?, sizes, &Device::Cpu, DType::F32, 0)?;
+/// let tape = Tape::inference();
+/// let p = Pass::inference(&tape, &model.params, model.dtype());
+/// let images = Tensor::zeros(&Device::Cpu, &[2, 1, 8, 8], DType::F32)?;
+/// assert_eq!(model.condition(&p, &images)?.shape(), [2, 1, 64]); // what a denoiser is told
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 pub struct Model {
     config: ModelConfig,
     sizes: Sizes,

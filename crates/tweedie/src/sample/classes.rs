@@ -76,6 +76,22 @@ fn last_of(reverse: &Reverse, each: &mut dyn FnMut(&Prediction)) -> Result<Last>
 
 /// A network that classifies batches of images: what depends on its weights alone is computed once, and on a GPU repeated
 /// batches of one size are replayed as a captured graph.
+///
+/// ```
+/// use tweedie::config::SampleConfig;
+/// use tweedie::engine::{DType, Device, Tensor};
+/// use tweedie::model::{Model, ModelConfig, Sizes};
+/// use tweedie::sample::ClassSampler;
+/// use tweedie::{Process, Schedule, ScheduleKind, Trained};
+///
+/// let sizes = Sizes { vocab: 10, tokens: 1 };
+/// let model = Model::new(&ModelConfig::preset("digits")?, sizes, &Device::Cpu, DType::F32, 0)?;
+/// let trained = Trained::bare(model, Process::new(Schedule::new(ScheduleKind::Cosine, 1000, 10)?));
+/// let sampler = ClassSampler::new(&trained, &SampleConfig { steps: 2, ..SampleConfig::default() })?;
+/// let images = Tensor::zeros(&Device::Cpu, &[2, 1, 8, 8], DType::F32)?;
+/// assert_eq!(sampler.logits(&images, &[0, 1])?.len(), 2 * 10);
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 pub struct ClassSampler<'a> {
     trained: Shared<'a, Trained>,
     config: SampleConfig,
@@ -220,6 +236,9 @@ impl<'a> ClassSampler<'a> {
         let (votes, seed, vocab) = (self.config.votes, self.config.seed, self.trained.model.sizes().vocab);
         if votes == 1 || self.projection.is_none() {
             return logits(seed);
+        }
+        if votes == 0 {
+            return Err(Error::Input("sample.votes = 0: there must be at least one".into()));
         }
         let mut mean = Vec::new();
         for vote in 0..votes {

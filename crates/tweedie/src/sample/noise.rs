@@ -65,7 +65,10 @@ impl Projection {
 
     /// With the given factor \[d·d\] in place of Cholesky's; `None`: dense.
     pub fn with_factor(weight: &Tensor, factor: Option<Vec<f32>>) -> Result<Projection> {
-        let (d, device) = (weight.shape()[0], weight.device());
+        let &[d, _] = weight.shape() else {
+            return Err(Error::Input(format!("a layer that reads noisy vectors is [d, V], not {:?}", weight.shape())));
+        };
+        let device = weight.device();
         let factor = factor.map(|l| Tensor::from_f32(&device, &[d, d], l)).transpose()?;
         let bias = Tensor::zeros(&device, &[d], DType::F32)?;
         Ok(Projection { weight: weight.clone(), factor, rough: false, bias, nothing: RefCell::default() })

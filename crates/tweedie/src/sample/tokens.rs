@@ -162,6 +162,24 @@ fn tokens_of(reverse: &Reverse, each: Each) -> Result<(Tensor, Tensor)> {
 
 /// A network that generates sequences of tokens: what depends on its weights alone is computed once, and on a GPU repeated
 /// batches of one size are replayed as a captured graph.
+///
+/// ```
+/// use tweedie::config::SampleConfig;
+/// use tweedie::engine::{DType, Device};
+/// use tweedie::model::{DenoiserConfig, Model, ModelConfig, Sizes};
+/// use tweedie::sample::{Request, TokenSampler};
+/// use tweedie::{Process, Schedule, ScheduleKind, Trained};
+///
+/// let config = ModelConfig { denoiser: DenoiserConfig::new(16, 1, 2), ..ModelConfig::preset("text")? };
+/// let model = Model::new(&config, Sizes { vocab: 10, tokens: 4 }, &Device::Cpu, DType::F32, 0)?;
+/// let trained = Trained::bare(model, Process::new(Schedule::new(ScheduleKind::Cosine, 1000, 10)?));
+/// let sampler = TokenSampler::new(&trained, &SampleConfig { steps: 3, ..SampleConfig::default() })?;
+/// let two = sampler.generate(&Request::new(None, &[0, 1]))?;
+/// assert!(two.tokens.len() == 8 && two.tokens.iter().all(|t| *t < 10));
+/// // What an example gets depends on its id, not on its batch.
+/// assert_eq!(sampler.generate(&Request::new(None, &[1]))?.tokens, two.tokens[4..]);
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 pub struct TokenSampler<'a> {
     trained: Shared<'a, Trained>,
     config: SampleConfig,

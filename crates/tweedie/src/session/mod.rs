@@ -1,4 +1,4 @@
-//! A training with its folder on disk: created or gone on with, logged, saved, pruned.
+//! A training with its folder on disk: created or gone on with, logged, saved, pruned. Begin with [`Session::create`].
 
 mod log;
 mod snapshot;

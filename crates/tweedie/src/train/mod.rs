@@ -52,6 +52,18 @@ impl Splits {
 }
 
 /// A training run: model, optimizer, data, position.
+///
+/// ```
+/// use tweedie::train::Trainer;
+/// use tweedie::{Config, Dataset, Device};
+///
+/// let config = Config::preset("digits")?.with("train.batch", 16)?;
+/// let mut trainer = Trainer::new(&config, Dataset::embedded("digits")?, &Device::Cpu)?;
+/// let batch = trainer.loader()?.next().unwrap()?;
+/// let loss = trainer.train_step(&batch)?.to_vec()?[0];
+/// assert!(loss.is_finite() && trainer.step() == 1 && trainer.total_steps() > 1);
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 pub struct Trainer {
     /// Resolved settings.
     pub config: Config,

@@ -9,6 +9,19 @@ use crate::error::{Error, Result};
 use crate::tokenize::{Tokenizer, TokenizerSpec};
 
 /// Images with classes, or captions or text with their tokenizer.
+///
+/// ```
+/// use tweedie::Config;
+/// use tweedie::data::SequenceSet;
+/// use tweedie::train::TrainingSet;
+///
+/// let texts = vec!["abba".to_string(); 9];
+/// let set = SequenceSet::texts("songs").train(texts.clone()).validation(texts).build()?;
+/// let config = Config::default().with("data.tokenizer", "chars")?;
+/// let TrainingSet::Sequences { tokenizer, .. } = TrainingSet::sequences(set, &config)? else { unreachable!() };
+/// assert_eq!(tokenizer.encode("abba").len(), 4);
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 pub enum TrainingSet {
     /// Images with classes.
     Classes(Dataset),

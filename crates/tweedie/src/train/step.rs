@@ -27,6 +27,7 @@ impl Trainer {
     /// As [`Trainer::train_step`], with the images of the batch on the device already (not with `train.accumulate`).
     pub fn step_on(&mut self, batch: &Batch, uploaded: Option<&Tensor>) -> Result<Tensor> {
         let (lr, parts) = (self.lr(), self.config.train.accumulate);
+        self.check_batch(batch)?;
         let per = batch.indices.len() / parts.max(1);
         let rows = self.rows(batch)?;
         let mut total: Option<Tensor> = None;
@@ -62,7 +63,11 @@ impl Trainer {
         let e = &self.config.model.encoder;
         let values = e.channels * e.image * e.image;
         let shape = [range.len(), e.channels, e.image, e.image];
-        Ok(Some(self.images.put(&shape, &batch.images[range.start * values..range.end * values])?))
+        let Some(part) = batch.images.get(range.start * values..range.end * values) else {
+            let b = batch.indices.len();
+            return Err(Error::Input(format!("{} values of {b} images of {values}", batch.images.len())));
+        };
+        Ok(Some(self.images.put(&shape, part)?))
     }
 
     /// The loss of the examples `range` of a batch, whose noisy copies are among `rows`.

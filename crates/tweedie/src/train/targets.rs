@@ -6,10 +6,26 @@ use super::{Trainer, stream};
 use crate::augment::Mix;
 use crate::config::MixedTarget;
 use crate::data::Batch;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::loss::{ClassTargets, Rows, known_tokens, token_weights};
 
 impl Trainer {
+    /// A batch may be anybody's: it must have a target for each example, and the model's classes.
+    pub(super) fn check_batch(&self, batch: &Batch) -> Result<()> {
+        let (b, n, v) = (batch.indices.len(), self.trained.model.sizes().tokens, self.config.model.classes);
+        let (targets, each) = if batch.tokens.is_empty() { (&batch.labels, 1) } else { (&batch.tokens, n) };
+        if b == 0 || targets.len() != b * each {
+            return Err(Error::Input(format!("{} labels or tokens for a batch of {b} examples of {n}", targets.len())));
+        }
+        if let Some(t) = targets.iter().find(|t| **t as usize >= v) {
+            return Err(Error::Input(format!("class {t} in a batch, the model has {v}")));
+        }
+        match batch.mix.as_ref().is_some_and(|m| m.partner.len() != b || m.partner.iter().any(|i| *i as usize >= b)) {
+            true => Err(Error::Input(format!("a batch of {b} images was mixed as one of another size"))),
+            false => Ok(()),
+        }
+    }
+
     /// K noisy copies per image: their timesteps, labels and dropped conditions, a pure function of seed and step.
     pub(super) fn rows(&self, batch: &Batch) -> Result<Rows> {
         let (b, k) = (batch.indices.len(), self.config.train.kfold);
@@ -26,7 +42,7 @@ impl Trainer {
                 let w = words(row);
                 // Stratified over the batch; the copies of one image lie T/K apart, so they are distinct.
                 let u = (offset + (j as f64 + (i as f64 + 0.5) / b as f64) / k as f64).fract();
-                r.t.push(1 + (u * steps as f64) as u32);
+                r.t.push((1 + (u * steps as f64) as u32).min(steps as u32));
                 r.drop.push((rng::uniform_of(w[1]) < self.config.train.condition_drop) as u32);
                 r.examples.push(row);
                 if n > 0 {

@@ -2,6 +2,7 @@
 //! held in memory (all of COCO takes 50 MB); images are read when they are needed.
 
 use super::super::detect::file_name;
+use super::super::sources::{at, place_of};
 use super::super::split::Split;
 use super::super::{DataError, Image, Result};
 use super::detect::files;
@@ -30,9 +31,9 @@ struct CocoSource {
 }
 
 impl CocoSource {
-    fn image_path(&self, i: usize) -> PathBuf {
-        let e = &self.entries[i];
-        self.files[e.file as usize].1.join(&*e.path)
+    /// The JSON file that an image stands in.
+    fn json(&self, entry: &Entry) -> &Path {
+        &self.files[entry.file as usize].0
     }
 }
 
@@ -42,13 +43,14 @@ impl TextSource for CocoSource {
     }
 
     fn texts(&self, i: usize) -> Result<Vec<String>> {
-        Ok(self.entries[i].captions.iter().map(|c| c.to_string()).collect())
+        Ok(at(&self.entries, i)?.captions.iter().map(|c| c.to_string()).collect())
     }
 
     fn image(&self, i: usize) -> Result<Option<Image>> {
-        let path = self.image_path(i);
+        let e = at(&self.entries, i)?;
+        let path = self.files[e.file as usize].1.join(&*e.path);
         let corrupt = |message: String| DataError::Corrupt {
-            place: format!("{} (image {} of {})", path.display(), self.entries[i].id, self.json(i).display()),
+            place: format!("{} (image {} of {})", path.display(), e.id, self.json(e).display()),
             message,
         };
         let bytes = std::fs::read(&path).map_err(|e| corrupt(e.to_string()))?;
@@ -56,21 +58,15 @@ impl TextSource for CocoSource {
     }
 
     fn place(&self, i: usize) -> String {
-        format!("{}, image {} ({})", self.json(i).display(), self.entries[i].id, self.entries[i].path)
+        place_of(at(&self.entries, i), |e| format!("{}, image {} ({})", self.json(e).display(), e.id, e.path))
     }
 
     fn file_name(&self, i: usize) -> Option<String> {
-        Some(self.entries[i].path.to_string())
+        self.entries.get(i).map(|e| e.path.to_string())
     }
 
     fn bytes(&self) -> u64 {
         self.bytes
-    }
-}
-
-impl CocoSource {
-    fn json(&self, i: usize) -> &Path {
-        &self.files[self.entries[i].file as usize].0
     }
 }
 

@@ -1,5 +1,6 @@
 //! Texts as sequences of tokens.
 
+use super::super::sources::beyond;
 use super::super::{DataError, Image, Locality, Result};
 use super::packed::{OnBad, Packed};
 use super::{Layout, Overlong, Texts};
@@ -117,7 +118,7 @@ impl Sequences {
         self.packed.as_ref().map_or(&[], |p| p.bad_rows())
     }
 
-    /// Write the tokens of a sequence; true if its text was cut. Which caption is shown, and (`shuffled`) where a stream
+    /// Write the tokens of a sequence into a place for N; true if its text was cut. Which caption is shown, and (`shuffled`) where a stream
     /// begins, depend on (seed, epoch, example) alone.
     pub fn write(&self, at: Address, shuffled: bool, out: &mut [u32]) -> Result<bool> {
         self.write_noting(at, shuffled, out, &mut |_, _| Ok(()))
@@ -125,7 +126,14 @@ impl Sequences {
 
     /// As [`write`](Sequences::write); rows of a stream that are left out are told to `on_bad`.
     pub(crate) fn write_noting(&self, at: Address, shuffled: bool, out: &mut [u32], on_bad: OnBad) -> Result<bool> {
+        if out.len() != self.tokens {
+            let (n, room) = (self.tokens, out.len());
+            return Err(DataError::Setting(format!("a sequence of {n} tokens does not go into a place for {room}")));
+        }
         if let Some(packed) = &self.packed {
+            if at.example as usize >= packed.len() {
+                return Err(beyond(at.example as usize, packed.len()));
+            }
             packed.write(&self.source, &self.tokenizer, at, shuffled, out, on_bad)?;
             return Ok(false);
         }

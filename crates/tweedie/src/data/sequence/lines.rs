@@ -1,6 +1,7 @@
 //! Text files and JSON lines. Opening reads each file once and notes where every so-many-th line begins; lines are read
 //! where they lie. Plain text that is to be packed is cut into pieces of some kilobytes, at line ends where there are any.
 
+use super::super::sources::{beyond, place_of};
 use super::super::split::Split;
 use super::super::{DataError, Result};
 use super::detect::files;
@@ -56,14 +57,17 @@ struct LineSource {
 }
 
 impl LineSource {
-    fn file_of(&self, i: usize) -> (&Indexed, usize) {
-        let f = self.starts.partition_point(|&s| s <= i) - 1;
-        (&self.files[f], i - self.starts[f])
+    /// The file of an example, and the example's number in it.
+    fn file_of(&self, i: usize) -> Result<(&Indexed, usize)> {
+        match self.starts.partition_point(|&s| s <= i).checked_sub(1).filter(|_| i < self.examples) {
+            Some(f) => Ok((&self.files[f], i - self.starts[f])),
+            None => Err(beyond(i, self.examples)),
+        }
     }
 
     /// A piece of a stream without the lines that are no UTF-8, and what is wrong with those.
     fn piece(&self, i: usize) -> Result<(String, Option<DataError>)> {
-        let (f, k) = self.file_of(i);
+        let (f, k) = self.file_of(i)?;
         let end = f.marks.get(k + 1).map_or(f.file.size, |m| m.offset);
         let bytes = match String::from_utf8(f.file.bytes(f.marks[k].offset, end)?) {
             Ok(text) => return Ok((text, None)),
@@ -83,7 +87,7 @@ impl LineSource {
 
     /// The bytes of a line and its number, from 1.
     fn raw(&self, i: usize) -> Result<(Vec<u8>, u64)> {
-        let (f, k) = self.file_of(i);
+        let (f, k) = self.file_of(i)?;
         let mark = &f.marks[k / EVERY];
         let mut lines = Lines::new(&f.file, mark.offset, mark.line);
         for _ in 0..k % EVERY {
@@ -103,10 +107,8 @@ impl TextSource for LineSource {
         if self.unit == Unit::Piece {
             return Ok(vec![self.piece(i)?.0]);
         }
-        let (text, line) = self.raw(i)?;
-        let bad = |message: String| {
-            DataError::bad_text(format!("{}, line {line}", self.file_of(i).0.file.path.display()), message)
-        };
+        let ((text, line), path) = (self.raw(i)?, &self.file_of(i)?.0.file.path);
+        let bad = |message: String| DataError::bad_text(format!("{}, line {line}", path.display()), message);
         let text = as_text(text).ok_or_else(|| bad(NO_UTF8.into()))?;
         if self.unit == Unit::Line {
             return Ok(vec![text]);
@@ -128,15 +130,14 @@ impl TextSource for LineSource {
     }
 
     fn place(&self, i: usize) -> String {
-        let (f, k) = self.file_of(i);
-        let path = f.file.path.display();
-        match self.unit {
-            Unit::Piece => format!("{path}, from byte {}", f.marks[k].offset),
-            // Blank lines are no examples, so the line's number takes a look.
-            _ => {
-                self.raw(i).map_or_else(|_| format!("{path}, example {k}"), |(_, line)| format!("{path}, line {line}"))
+        place_of(self.file_of(i), |(f, k)| {
+            let path = f.file.path.display();
+            if self.unit == Unit::Piece {
+                return format!("{path}, from byte {}", f.marks[k].offset);
             }
-        }
+            // Blank lines are no examples, so the line's number takes a look.
+            self.raw(i).map_or_else(|_| format!("{path}, example {k}"), |(_, line)| format!("{path}, line {line}"))
+        })
     }
 
     fn bytes(&self) -> u64 {

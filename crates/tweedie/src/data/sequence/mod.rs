@@ -178,6 +178,20 @@ impl Default for SequenceOptions {
 }
 
 /// An opened set of captions or text.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tweedie::data::{Loader, LoaderConfig, SequenceConfig, SequenceSet, Sequences};
+/// use tweedie::tokenize::{Kind, Tokenizer};
+///
+/// let shapes = SequenceSet::embedded("shapes")?;
+/// let val = shapes.val()?.clone();
+/// let words = Arc::new(Tokenizer::train(Kind::Word, 99, (0..200).map(|i| val.texts(i).unwrap().remove(0)))?);
+/// let captions = Sequences::new(val, words.clone(), &SequenceConfig::lines(20))?;
+/// let batch = Loader::sequences(captions.clone(), None, LoaderConfig::eval(4))?.next().unwrap()?;
+/// assert_eq!(words.decode(&batch.tokens[..20]), captions.references(0)?[0]);
+/// # Ok::<(), tweedie::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct SequenceSet {
     /// Name of the folder or file.

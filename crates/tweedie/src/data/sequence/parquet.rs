@@ -39,9 +39,8 @@ impl TextSource for ParquetTexts {
     }
 
     fn texts(&self, i: usize) -> Result<Vec<String>> {
-        let g = self.groups.group_of(i);
-        let texts = self.group(g)?;
-        Ok(texts.get(i - self.groups.starts[g] as usize).cloned().unwrap_or_default())
+        let (g, row) = self.groups.find(i)?;
+        Ok(self.group(g)?.get(row).cloned().unwrap_or_default())
     }
 
     fn image(&self, i: usize) -> Result<Option<Image>> {
@@ -56,9 +55,9 @@ impl TextSource for ParquetTexts {
 
     fn file_name(&self, i: usize) -> Option<String> {
         let (column, cache) = self.names.as_ref()?;
-        let (g, columns) = (self.groups.group_of(i), std::slice::from_ref(column));
+        let ((g, row), columns) = (self.groups.find(i).ok()?, std::slice::from_ref(column));
         let names = cache.get(&self.groups, g, column, |path, group| read_texts(path, group, columns)).ok()?;
-        names.get(i - self.groups.starts[g] as usize)?.first().filter(|name| !name.is_empty()).cloned()
+        names.get(row)?.first().filter(|name| !name.is_empty()).cloned()
     }
 
     fn locality(&self) -> Option<Locality> {

@@ -1,6 +1,7 @@
 //! Tar shards of images with captions: `0001.jpg` and `0001.txt`, or `0001.json` with a caption. Opening reads headers;
 //! images and captions are read where they lie.
 
+use super::super::sources::{at, place_of};
 use super::super::split::Split;
 use super::super::tar::{IMAGES, Piece, read_piece, samples};
 use super::super::{DataError, Image, Result};
@@ -30,7 +31,7 @@ struct TarTexts {
 
 impl TarTexts {
     fn read(&self, i: usize, (offset, bytes): (u64, u32)) -> Result<Vec<u8>> {
-        let path = &self.shards[self.members[i].shard as usize];
+        let path = &self.shards[at(&self.members, i)?.shard as usize];
         let read = File::open(path).and_then(|mut file| read_piece(&mut file, offset, bytes as u64));
         read.map_err(DataError::io(path))
     }
@@ -42,7 +43,7 @@ impl TextSource for TarTexts {
     }
 
     fn texts(&self, i: usize) -> Result<Vec<String>> {
-        let m = &self.members[i];
+        let m = at(&self.members, i)?;
         let bad = |message: String| DataError::bad_text(self.place(i), message);
         let text = match (m.image, m.text) {
             (Some(_), Some(text)) => text,
@@ -60,14 +61,14 @@ impl TextSource for TarTexts {
     }
 
     fn image(&self, i: usize) -> Result<Option<Image>> {
-        let Some(image) = self.members[i].image else { return Ok(None) };
+        let Some(image) = at(&self.members, i)?.image else { return Ok(None) };
         let bytes = self.read(i, image)?;
         Image::decode(&bytes).map(Some).map_err(|message| DataError::Corrupt { place: self.place(i), message })
     }
 
     fn place(&self, i: usize) -> String {
-        let m = &self.members[i];
-        format!("{}, member `{}`", self.shards[m.shard as usize].display(), m.name)
+        let place = |m: &Member| format!("{}, member `{}`", self.shards[m.shard as usize].display(), m.name);
+        place_of(at(&self.members, i), place)
     }
 
     fn bytes(&self) -> u64 {

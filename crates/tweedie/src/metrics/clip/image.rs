@@ -7,6 +7,7 @@ use crate::image::Image;
 
 /// The image as \[3, side, side\], or what its size came to be instead.
 pub fn prepare(image: Image, p: &Preprocess, side: usize) -> Result<Vec<f32>, String> {
+    image.check()?;
     let mut image = image.into_channels(3);
     let (width, height) = match p.resize {
         Some(Resize::Short(short)) => short_side_size(image.width, image.height, short),

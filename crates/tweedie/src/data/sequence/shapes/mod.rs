@@ -7,6 +7,7 @@ mod scene;
 #[cfg(test)]
 mod tests;
 
+use super::super::sources::beyond;
 use super::super::{DataError, Image, Result};
 use super::{Splits, TextSource, Texts};
 use crate::data::split::Split;
@@ -86,9 +87,12 @@ impl Shapes {
     }
 
     /// The first scene of this split in the example's own stream of scenes.
-    fn scene(&self, i: usize) -> Scene {
+    fn scene(&self, i: usize) -> Result<Scene> {
+        if i >= self.len() {
+            return Err(beyond(i, self.len()));
+        }
         let scenes = (0..).map(|attempt| Scene::random(&mut Numbers::new(SCENE, self.id(i), attempt)));
-        scenes.into_iter().find(|s| split_of(s) == self.split).unwrap_or_else(|| unreachable!("an endless stream"))
+        Ok(scenes.into_iter().find(|s| split_of(s) == self.split).unwrap_or_else(|| unreachable!("an endless stream")))
     }
 }
 
@@ -98,11 +102,11 @@ impl TextSource for Shapes {
     }
 
     fn texts(&self, i: usize) -> Result<Vec<String>> {
-        Ok(vec![self.scene(i).caption()])
+        Ok(vec![self.scene(i)?.caption()])
     }
 
     fn image(&self, i: usize) -> Result<Option<Image>> {
-        Ok(Some(draw::draw(&self.scene(i), &mut Numbers::new(LOOK, self.id(i), 0))))
+        Ok(Some(draw::draw(&self.scene(i)?, &mut Numbers::new(LOOK, self.id(i), 0))))
     }
 
     fn place(&self, i: usize) -> String {

@@ -39,7 +39,7 @@ fn captions_tell_the_scene_and_splits_share_none() {
     for split in SPLITS {
         let source = Shapes { split };
         for i in 0..source.len() {
-            let (scene, caption) = (source.scene(i), source.texts(i).unwrap().remove(0));
+            let (scene, caption) = (source.scene(i).unwrap(), source.texts(i).unwrap().remove(0));
             assert_eq!(parse(&caption), Some(scene), "{caption}");
             assert!(caption.split(' ').count() <= 15, "{caption}");
             assert_eq!(*codes.entry(scene.code()).or_insert(scene), scene);
@@ -74,7 +74,7 @@ fn a_picture_shows_what_its_caption_says() {
                 counts[c] += 1;
             }
         }
-        let objects: Vec<Object> = match source.scene(i) {
+        let objects: Vec<Object> = match source.scene(i).unwrap() {
             Scene::One(o, _) => vec![o],
             Scene::Two(o, _) => o.to_vec(),
             Scene::Three(o, ..) => o.to_vec(),
