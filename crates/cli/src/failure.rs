@@ -111,10 +111,13 @@ impl From<tweedie::Error> for Failure {
             tweedie::Error::UnknownWord { ref word } => {
                 Failure::input(e.to_string()).hint(format!("tweedie tokenizer show RUN/tokenizer.json {word:?}"))
             }
-            tweedie::Error::NoRecipe { ref recipes, ref source, .. } => Failure::input(e.to_string())
-                .cause(source.to_string())
-                .cause(format!("the recipes are {recipes}"))
-                .hint("tweedie config show digits"),
+            tweedie::Error::OwnData { .. } => Failure::input(e.to_string()).hint("--data PATH"),
+            tweedie::Error::NoRecipe { name, recipes, source } => {
+                Failure::input(format!("'{name}' is neither a recipe nor a readable file"))
+                    .cause(source.to_string())
+                    .cause(format!("the recipes are {recipes}"))
+                    .hint("tweedie config show digits")
+            }
             e => Failure::input(e.to_string()),
         }
     }

@@ -69,7 +69,7 @@ impl<'a> Classifier<'a> {
     pub fn new(trained: impl Into<Shared<'a, Trained>>, sample: &SampleConfig) -> Result<Classifier<'a>> {
         let trained = trained.into();
         if trained.tokenizer.is_some() {
-            return Err(Error::Input("this model writes text; it knows no classes".into()));
+            return Err(Error::Input("this model writes text; it knows no classes: open it with Generator".into()));
         }
         let sampler = ClassSampler::new(trained.clone(), sample)?;
         Ok(Classifier { trained, sampler })
@@ -94,11 +94,15 @@ impl<'a> Classifier<'a> {
 
     /// What is on each of some images. The noise is the same for all: an answer does not depend on what else is asked for.
     pub fn classify_all(&self, images: &[Image]) -> Result<Vec<Ranking>> {
+        if images.is_empty() {
+            return Ok(Vec::new());
+        }
         self.classify_batch(&self.trained.images(images)?, &vec![0; images.len()])
     }
 
     /// What is on images \[B, channels, side, side\], each with the noise of its own id.
     pub fn classify_batch(&self, images: &Tensor, examples: &[u32]) -> Result<Vec<Ranking>> {
+        check_ids(images, examples)?;
         let logits = self.sampler.logits(images, examples)?;
         Ok(logits.chunks_exact(self.trained.model.sizes().vocab).map(|l| self.ranked(&softmax(l))).collect())
     }
@@ -112,6 +116,7 @@ impl<'a> Classifier<'a> {
     /// Time and probabilities \[B·V\] of every sampling step for images \[B, channels, side, side\]; one step, told time 0, for a masked
     /// twin.
     pub fn distributions(&self, images: &Tensor, examples: &[u32]) -> Result<Vec<(usize, Vec<f64>)>> {
+        check_ids(images, examples)?;
         let vocab = self.trained.model.sizes().vocab;
         let probabilities = |logits: &[f32]| logits.chunks_exact(vocab).flat_map(softmax).collect::<Vec<f64>>();
         let (mut all, mut failed) = (Vec::new(), None);
@@ -138,5 +143,13 @@ impl<'a> Classifier<'a> {
         let (text, likely) = top.first().cloned().unwrap_or_default();
         let token = Token { text: Some(text), p: likely, entropy, top };
         Step { t, alpha_bar: self.trained.process.schedule().alpha_bar(t), tokens: vec![token] }
+    }
+}
+
+/// One id for each image.
+fn check_ids(images: &Tensor, examples: &[u32]) -> Result<()> {
+    match images.shape().first() == Some(&examples.len()) {
+        true => Ok(()),
+        false => Err(Error::Input(format!("{} ids do not go with images {:?}", examples.len(), images.shape()))),
     }
 }

@@ -22,7 +22,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A recipe that is none.
-    #[error("'{name}' is neither a recipe nor a readable file")]
+    #[error("'{name}' is neither a recipe nor a readable file ({source}); the recipes are {recipes}")]
     NoRecipe {
         /// What was asked for.
         name: String,
@@ -34,6 +34,12 @@ pub enum Error {
     /// Settings name no data (`data.path`).
     #[error("no data are named")]
     NoData,
+    /// A run was trained on data that a program made, which no path names.
+    #[error("these data (\"{name}\") were made by a program: hand them over again, or name other data")]
+    OwnData {
+        /// What the program called them.
+        name: String,
+    },
     /// A text holds a word that the model's vocabulary does not.
     #[error("the model's vocabulary lacks '{word}'")]
     UnknownWord {

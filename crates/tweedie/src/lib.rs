@@ -43,7 +43,7 @@
 //! | schedule | [`Schedule::from_alpha_bar`]: any falling curve | `own_schedule` |
 //! | sampler | [`Sampler`]: what a step does with the prediction | `own_sampler` |
 //! | denoiser | [`Denoise`]: anything that gives logits | `own_denoiser` |
-//! | data | [`data::ImageSource`], [`data::TextSource`], [`Dataset::classes`] | `own_data` |
+//! | data | [`data::ImageSource`], [`data::TextSource`], [`Dataset::classes`], [`data::SequenceSet::texts`] | `own_data`, `own_texts` |
 //! | op | [`engine::Backward`], checked by [`engine::check::gradients`] | `own_op` |
 //!
 //! `cargo run --release -p tweedie --example own_sampler` runs one. Built-in ones go through the same traits.

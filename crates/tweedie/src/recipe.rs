@@ -109,7 +109,14 @@ impl Config {
 
     /// With one setting changed, as `--set` does it.
     pub fn with(self, key: &str, value: impl Display) -> Result<Config> {
-        Config::of_run("these settings", &settings::to_toml(&self)?, &[format!("{key}={value}")])
+        let (text, change) = (settings::to_toml(&self)?, [(format!("{key} = {value}"), format!("{key}={value}"))]);
+        let layers = Layers {
+            recipe: Some(("these settings", &text)),
+            flags: &change,
+            optional: &OPTIONAL,
+            ..Layers::default()
+        };
+        Ok(layers.load::<Config>()?.0)
     }
 }
 

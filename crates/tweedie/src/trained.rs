@@ -75,6 +75,7 @@ impl Trained {
     /// Images as the network reads them, \[B, channels, side, side\] on its device.
     pub fn images(&self, images: &[Image]) -> Result<Tensor> {
         let transform = self.transform()?;
+        images.iter().try_for_each(Image::check).map_err(Error::Input)?;
         let mut values = vec![0.0; images.len() * transform.values()];
         values.par_chunks_exact_mut(transform.values().max(1)).zip(images).for_each(|(out, image)| {
             transform.apply(image.clone(), Address { seed: 0, epoch: 0, example: 0 }, out);

@@ -26,7 +26,7 @@ fn all_are_run() {
     let mut names: Vec<String> =
         std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
     names.sort();
-    let run = ["own_data", "own_denoiser", "own_op", "own_sampler", "own_schedule", "quickstart"];
+    let run = ["own_data", "own_denoiser", "own_op", "own_sampler", "own_schedule", "own_texts", "quickstart"];
     assert_eq!(names, run.map(|n| format!("{n}.rs")));
 }
 
@@ -53,6 +53,11 @@ fn own_op() {
 #[test]
 fn own_sampler() {
     runs("own_sampler", &["own: 5000 of 5000 pairs equal"]);
+}
+
+#[test]
+fn own_texts() {
+    runs("own_texts", &["stopped at step 1 of", "texts count right"]);
 }
 
 #[test]

@@ -286,3 +286,30 @@ fn an_own_schedule_trains_and_samples() {
         assert!(whole[0] > 0 && whole[1] > 0, "{sampler:?}: {whole:?}");
     }
 }
+
+/// Steps at times that the process has, to 0 at last; updates of finite numbers.
+#[test]
+fn impossible_steps_and_updates_of_a_sampler_are_refused() {
+    struct At(Vec<Times>);
+    impl Sampler for At {
+        fn step(&self, state: &mut State, p: &Prediction, at: Times) -> Result<()> {
+            assert_eq!(p.shape(), [EXAMPLES.len(), N, V]);
+            state.renoise(&p.draw_at(0.3)?, at.s)
+        }
+
+        fn steps(&self, _: Vec<Times>) -> Vec<Times> {
+            self.0.clone()
+        }
+    }
+    let steps = |all: &[(usize, usize)]| by(&At(all.iter().map(|&(t, s)| Times { t, s }).collect()), 3);
+    // There and back is fine.
+    assert!(steps(&[(1000, 400), (400, 700), (700, 200), (200, 0)]).is_ok());
+    for wrong in [&[][..], &[(1000, 500)], &[(1000, 0), (500, 0)], &[(0, 0)], &[(1001, 0)], &[(9, 9999), (9, 0)]] {
+        assert!(steps(wrong).is_err(), "{wrong:?}");
+    }
+    let nan = Update { clean: f64::NAN, keep: 0.0, noise: 1.0 };
+    let e = by(&Step(|state: &mut State, p: &Prediction, _| state.update(&p.argmax()?, nan.into())), 3);
+    assert!(e.unwrap_err().to_string().contains("finite"));
+    let cold = Step(|state: &mut State, p: &Prediction, at: Times| state.renoise(&p.draw_at(0.0)?, at.s));
+    assert!(by(&cold, 3).unwrap_err().to_string().contains("temperature"));
+}

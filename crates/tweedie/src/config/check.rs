@@ -4,7 +4,6 @@ use super::Config;
 use crate::data::Task;
 use crate::error::{Error, Result};
 use crate::model::{ConditionAttention, Conditioning, DenoiserKind};
-use crate::schedule::ScheduleKind;
 
 impl Config {
     /// Refuse values that make no sense, naming the field.
@@ -56,21 +55,13 @@ impl Config {
         if !(0.0..=1.0).contains(&self.loss.pad_weight) {
             return wrong(format!("loss.pad_weight = {} must lie in [0, 1]", self.loss.pad_weight));
         }
-        let s = &self.sample;
-        if [self.process.steps, s.steps, s.votes, s.candidates].contains(&0) {
-            let must = "process.steps, sample.steps, sample.votes and sample.candidates must be at least 1";
-            return wrong(must.into());
-        }
-        if !(0.0..=1.0).contains(&s.guesses) {
-            return wrong(format!("sample.guesses = {} must lie in [0, 1]", s.guesses));
+        if self.process.steps == 0 {
+            return wrong("process.steps = 0 must be at least 1".into());
         }
         if !(0.0..1.0).contains(&self.data.val_fraction) {
             return wrong(format!("data.val_fraction = {} must lie in [0, 1)", self.data.val_fraction));
         }
-        if !self.sample.schedule.is_empty() {
-            self.sample.schedule.parse::<ScheduleKind>()?;
-        }
-        Ok(())
+        self.sample.check()
     }
 
     /// Tokens that are known have a time of their own, which not every network can tell its tokens.

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Error, Result};
+use crate::schedule::ScheduleKind;
+
 /// How a noisy vector becomes the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -118,6 +121,26 @@ pub struct SampleConfig {
 }
 
 impl SampleConfig {
+    /// Refuse values that make no sense, naming the field.
+    pub fn check(&self) -> Result<()> {
+        let wrong = |what: String| Err(Error::Input(what));
+        for (name, n) in [("steps", self.steps), ("votes", self.votes), ("candidates", self.candidates)] {
+            if n == 0 {
+                return wrong(format!("sample.{name} = 0 must be at least 1"));
+            }
+        }
+        if !self.guidance.is_finite() {
+            return wrong(format!("sample.guidance = {} must be a number", self.guidance));
+        }
+        if !(0.0..=1.0).contains(&self.guesses) {
+            return wrong(format!("sample.guesses = {} must lie in [0, 1]", self.guesses));
+        }
+        if !self.schedule.is_empty() {
+            self.schedule.parse::<ScheduleKind>()?;
+        }
+        Ok(())
+    }
+
     /// Whether a TDD model that was trained to settles its tokens one after another.
     pub fn settles(&self) -> bool {
         self.unmask == Unmasking::Confident && matches!(self.sampler, SamplerKind::Argmax | SamplerKind::Multinomial)

@@ -27,6 +27,7 @@ pub fn sample_logits(
     (examples, tokens): (&[u32], usize),
     mut each: impl FnMut(&Prediction),
 ) -> Result<Vec<f32>> {
+    config.check()?;
     let projection = Projection::of(denoiser, config.noise)?;
     let addresses = Addresses::new(&projection.device(), examples, config.seed)?;
     let sampler = sampler_of(config, denoiser.knows());
@@ -122,6 +123,7 @@ impl Captured for Recorded {
 impl<'a> ClassSampler<'a> {
     /// With the sampler that the settings name.
     pub fn new(trained: impl Into<Shared<'a, Trained>>, config: &SampleConfig) -> Result<ClassSampler<'a>> {
+        config.check()?;
         let trained = trained.into();
         let projection = projection(&trained.model, config.noise)?;
         let sampler = sampler_of(config, trained.model.knows());

@@ -11,7 +11,7 @@ use super::state::{Asked, Batch, Clean, Prediction, State};
 use super::{Projection, guidance_at, planned_steps};
 use crate::config::SampleConfig;
 use crate::error::{Error, Result};
-use crate::process::Process;
+use crate::process::{Process, Times};
 
 /// What is to be sampled, by what.
 pub(super) struct Reverse<'a> {
@@ -42,6 +42,7 @@ impl Reverse<'_> {
         let batch = Batch { projection, process, addresses, tokens: self.tokens, limits };
         let mut state = State::start(&batch, config.start, knows)?;
         let steps = sampler.steps(planned_steps(process, config, knows, (self.tokens, vocab))?);
+        check_steps(&steps, process.steps())?;
         denoiser.prepare(&self.times_shown(&steps.iter().map(|at| at.t).collect::<Vec<_>>()))?;
         for (i, &at) in steps.iter().enumerate() {
             let last = at.s == 0;
@@ -92,6 +93,21 @@ impl Reverse<'_> {
     fn times_shown(&self, times: &[usize]) -> Vec<usize> {
         let known = self.denoiser.knows() && (self.limits.known.is_some() || self.config.settles());
         times.iter().copied().chain(known.then_some(Process::FIRST)).collect()
+    }
+}
+
+/// A sampler may be anybody's: its steps are at times of the process, and the last one ends at 0.
+fn check_steps(steps: &[Times], most: usize) -> Result<()> {
+    let Some((last, before)) = steps.split_last() else {
+        return Err(Error::Input("a sampler needs at least one step".into()));
+    };
+    let trained = |t: usize| (1..=most).contains(&t);
+    match before.iter().find(|at| !trained(at.t) || !trained(at.s)) {
+        Some(at) => Err(Error::Input(format!("{at:?}: the times of a sampler's steps lie in 1 to {most}"))),
+        None if !trained(last.t) || last.s != 0 => {
+            Err(Error::Input(format!("{last:?}: the last step of a sampler goes from 1 to {most} to time 0")))
+        }
+        None => Ok(()),
     }
 }
 

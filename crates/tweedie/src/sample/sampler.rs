@@ -36,18 +36,19 @@ pub trait Sampler {
     /// hands to those is the result.
     fn step(&self, state: &mut State, prediction: &Prediction, at: Times) -> Result<()>;
 
-    /// The steps that it takes instead of the `planned` ones.
+    /// The steps that it takes instead of the `planned` ones, at times 1 to T and the last one to 0; by default those.
     fn steps(&self, planned: Vec<Times>) -> Vec<Times> {
         planned
     }
 
-    /// Whether it looks at log-probabilities ([`super::Clean::log_probs`]). Where it says that it does not, steps are a little faster.
+    /// Whether it looks at log-probabilities ([`super::Clean::log_probs`]). By default it does; where it
+    /// says that it does not, steps are a little faster.
     fn reads_log_probs(&self) -> bool {
         true
     }
 
     /// Whether a run of it may be captured as a CUDA graph and replayed for other examples: only where it reads nothing back from
-    /// the device and keeps nothing to itself.
+    /// the device and keeps nothing to itself. By default not.
     fn is_capturable(&self) -> bool {
         false
     }

@@ -2,6 +2,7 @@
 
 use tweedie_engine::ops::blend::{First, blend};
 use tweedie_engine::ops::choose::{Banned, Choose, Chosen, FREE, How, Numbers, choose};
+use tweedie_engine::ops::elementwise;
 use tweedie_engine::ops::linear::linear;
 use tweedie_engine::ops::tokens::embed;
 use tweedie_engine::{DType, Device, Noise, Tape, Tensor};
@@ -71,6 +72,11 @@ impl Prediction<'_> {
         Ok(l.chunks_exact((2 * width).max(1)).flat_map(guide).collect())
     }
 
+    /// Examples B, tokens of each N, classes V.
+    pub fn shape(&self) -> [usize; 3] {
+        [self.examples, self.asked.tokens, self.vocab]
+    }
+
     /// The most likely token of each place.
     pub fn argmax(&self) -> Result<Clean> {
         self.choose(false, false)
@@ -96,6 +102,16 @@ impl Prediction<'_> {
     /// A token drawn from the distribution of each place, by noise that belongs to example and step.
     pub fn draw(&self) -> Result<Clean> {
         self.choose(true, false)
+    }
+
+    /// As [`Prediction::draw`], from logits divided by `temperature`: below 1 nearer to the most likely token.
+    pub fn draw_at(&self, temperature: f32) -> Result<Clean> {
+        if !(temperature > 0.0 && temperature.is_finite()) {
+            return Err(Error::Input(format!("a temperature of {temperature} must be positive")));
+        }
+        let tape = Tape::inference();
+        let scaled = elementwise::scale(&tape, &tape.constant(self.logits.clone()), 1.0 / temperature)?;
+        Prediction { logits: scaled.value(), ..*self }.choose(true, false)
     }
 
     /// The distributions themselves (at the last step their most likely tokens).
@@ -271,6 +287,13 @@ impl<'a> State<'a> {
             && all.len() != places
         {
             return Err(Error::Input(format!("{} updates for {places} tokens", all.len())));
+        }
+        let one = match &mix {
+            Mix::All(u) => std::slice::from_ref(u),
+            Mix::Each(all) => all,
+        };
+        if let Some(u) = one.iter().find(|u| factors(**u).iter().any(|x| !x.is_finite())) {
+            return Err(Error::Input(format!("{u:?} is not finite")));
         }
         self.taken = Some(clean.clone());
         if self.last {

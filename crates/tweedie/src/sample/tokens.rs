@@ -110,6 +110,7 @@ pub fn sample_tokens_by(
     (examples, tokens): (&[u32], usize),
     trace: Option<usize>,
 ) -> Result<Generated> {
+    config.check()?;
     check_trace(trace, denoiser.vocab())?;
     let projection = Projection::of(denoiser, config.noise)?;
     let addresses = Addresses::new(&projection.device(), examples, config.seed)?;
@@ -225,6 +226,7 @@ impl Captured for Recorded {
 impl<'a> TokenSampler<'a> {
     /// With the sampler that the settings name.
     pub fn new(trained: impl Into<Shared<'a, Trained>>, config: &SampleConfig) -> Result<TokenSampler<'a>> {
+        config.check()?;
         let trained = trained.into();
         let projection = projection(&trained.model, config.noise)?;
         let sampler = sampler_of(config, trained.model.knows());

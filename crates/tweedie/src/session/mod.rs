@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::run_dir::{Environment, RunDir};
 use crate::settings;
+use crate::tokenize::Tokenizer;
 use crate::train::{Event, Metric, Trainer, TrainingSet};
 use log::Log;
 
@@ -93,6 +94,11 @@ impl Paused {
         &self.config
     }
 
+    /// Where its tokenizer lies, if it is a run of sequences: for [`TrainingSet::sequences`].
+    pub fn tokenizer_path(&self) -> PathBuf {
+        self.dir.tokenizer_path()
+    }
+
     /// Open the data that its settings name, with its own tokenizer.
     pub fn open_data(&self) -> Result<TrainingSet> {
         TrainingSet::open(&self.config, Some(&self.dir.tokenizer_path()))
@@ -119,11 +125,17 @@ impl Session {
         Session::begin(RunDir::create(path.as_ref())?, trainer, None, notes)
     }
 
-    /// Go on with the run in the folder `path`, on the data that its settings name.
+    /// Go on with the run in the folder `path`, on the data that its settings name; for data of your own see
+    /// [`Session::resume_with`].
     pub fn resume(path: impl AsRef<Path>, device: &Device) -> Result<Session> {
         let paused = Paused::open(path, &[])?;
         let data = paused.open_data()?;
         paused.resume(data, device)
+    }
+
+    /// Go on with the run in the folder `path` on data of your own: those that it was begun with.
+    pub fn resume_with(path: impl AsRef<Path>, data: impl Into<TrainingSet>, device: &Device) -> Result<Session> {
+        Paused::open(path, &[])?.resume(data, device)
     }
 
     /// Go on with the run in the folder `path` by these settings, or begin it where there is none. `open` is handed the place of the
@@ -144,6 +156,7 @@ impl Session {
     }
 
     fn go_on(dir: RunDir, config: &Config, data: TrainingSet, device: &Device) -> Result<Session> {
+        check_tokenizer(&dir, &data)?;
         let found = checkpoint::load_latest(&dir.checkpoints())?;
         let mut start = config.clone();
         if found.checkpoint.is_some() {
@@ -181,7 +194,7 @@ impl Session {
         Ok(Session { dir, trainer, resumed, notes, preview: None, stop: Box::new(|| false) })
     }
 
-    /// Asked after every step: true saves and ends the run.
+    /// Asked after every step, and once more after an evaluation: true saves and ends the run.
     #[must_use]
     pub fn stop_when(self, stop: impl Fn() -> bool + 'static) -> Session {
         Session { stop: Box::new(stop), ..self }
@@ -254,5 +267,25 @@ impl Session {
             best: trainer.best(),
             notes: undrawn.map(|e| format!("the last look at samples was not drawn: {e}")).into_iter().collect(),
         })
+    }
+}
+
+/// A run goes on with the tokenizer that it began with: token by token the same.
+fn check_tokenizer(dir: &RunDir, data: &TrainingSet) -> Result<()> {
+    let (TrainingSet::Sequences { tokenizer, .. }, path) = (data, dir.tokenizer_path()) else { return Ok(()) };
+    if !path.exists() {
+        return Ok(());
+    }
+    let own = Tokenizer::from_file(&path)?;
+    let differs = |id: &u32| own.token(*id) != tokenizer.token(*id);
+    let most = own.vocab().max(tokenizer.vocab()) as u32;
+    match (0..most).find(differs) {
+        Some(id) => Err(Error::Input(format!(
+            "{} is not the tokenizer of these data: its token {id} is {:?}, theirs {:?}; open them with that file",
+            path.display(),
+            own.token(id),
+            tokenizer.token(id)
+        ))),
+        None => Ok(()),
     }
 }

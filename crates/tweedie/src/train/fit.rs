@@ -53,7 +53,7 @@ impl Trainer {
                 best = self.evaluate_now(&mut each)?;
                 clock.since = Instant::now();
             }
-            let interrupted = interrupted || stop();
+            let interrupted = interrupted || due_eval && stop();
             if due_save || best || interrupted {
                 let path = save(self, best)?;
                 each(&Event::Saved(SavedEvent { step: self.step, path }));

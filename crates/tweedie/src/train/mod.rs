@@ -86,8 +86,16 @@ pub struct Trainer {
 type Opened = (Splits, usize, Vec<String>, Option<Arc<Tokenizer>>);
 
 fn open_splits(config: &Config, data: TrainingSet) -> Result<Opened> {
+    if data.task() != config.data.task {
+        let (are, want) = (data.task(), config.data.task);
+        let what = format!("the data are for data.task = \"{are:?}\", the settings say \"{want:?}\"");
+        return Err(Error::Input(what.to_lowercase()));
+    }
     match data {
         TrainingSet::Classes(set) => {
+            if !config.model.is_conditional() {
+                return Err(Error::Input("classes need model.condition = \"image\"".into()));
+            }
             // Grey images are repeated over three channels by the transform; the other way round would lose colour.
             if set.channels > config.model.encoder.channels {
                 return Err(Error::Input(format!(
@@ -106,6 +114,10 @@ fn open_splits(config: &Config, data: TrainingSet) -> Result<Opened> {
                 }));
             }
             let layout = config.data.sequence_config();
+            if set.layout != layout.layout {
+                let (is, want) = (set.layout, layout.layout);
+                return Err(Error::Input(format!("the texts are {is:?}, data.layout says {want:?}").to_lowercase()));
+            }
             let of = |texts: &crate::data::Texts| Sequences::new(texts.clone(), tokenizer.clone(), &layout);
             let splits = Splits::Sequences { train: of(set.train()?)?, val: of(set.val()?)? };
             Ok((splits, tokenizer.vocab(), Vec::new(), Some(tokenizer)))
@@ -131,7 +143,11 @@ impl Trainer {
     pub fn new(config: &Config, data: impl Into<TrainingSet>, device: &Device) -> Result<Trainer> {
         config.check()?;
         let mut config = config.clone();
-        let (splits, classes, class_names, tokenizer) = open_splits(&config, data.into())?;
+        let data = data.into();
+        if let Some(path) = data.own_path() {
+            config.data.path = path;
+        }
+        let (splits, classes, class_names, tokenizer) = open_splits(&config, data)?;
         match config.model.classes {
             0 => config.model.classes = classes,
             n if n < classes => {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::{Config, DataConfig};
-use crate::data::{self, Dataset, OpenOptions, SequenceSet, Task};
+use crate::data::{self, Dataset, Format, OpenOptions, SequenceFormat, SequenceSet, Task};
 use crate::error::{Error, Result};
 use crate::tokenize::{Tokenizer, TokenizerSpec};
 
@@ -47,7 +47,12 @@ impl TrainingSet {
         if config.data.task == Task::Class {
             return Ok(open_classes(config)?.into());
         }
-        let set = open_sequences(&config.data, config.seed)?;
+        TrainingSet::sequences(open_sequences(&config.data, config.seed)?, config, stored)
+    }
+
+    /// Sequences with the tokenizer of the file `stored`, if that exists, as of a run that is gone on with; else with the one that settings
+    /// name.
+    pub fn sequences(set: SequenceSet, config: &Config, stored: Option<&Path>) -> Result<TrainingSet> {
         let tokenizer = match stored.filter(|p| p.exists()) {
             Some(path) => Tokenizer::from_file(path)?,
             None => build_tokenizer(&config.data.tokenizer, &set)?,
@@ -55,10 +60,32 @@ impl TrainingSet {
         Ok(TrainingSet::Sequences { set, tokenizer: Arc::new(tokenizer) })
     }
 
-    /// Sequences with the tokenizer that settings name.
-    pub fn sequences(set: SequenceSet, config: &Config) -> Result<TrainingSet> {
-        let tokenizer = Arc::new(build_tokenizer(&config.data.tokenizer, &set)?);
-        Ok(TrainingSet::Sequences { set, tokenizer })
+    /// What it is for.
+    pub fn task(&self) -> Task {
+        match self {
+            TrainingSet::Classes(_) => Task::Class,
+            TrainingSet::Sequences { set, .. } => set.task,
+        }
+    }
+
+    /// What stands for it in the settings of a run, where it was made by a program and not opened by those settings.
+    pub(super) fn own_path(&self) -> Option<String> {
+        let (name, own) = match self {
+            TrainingSet::Classes(set) => (&set.name, set.format == Format::Custom),
+            TrainingSet::Sequences { set, .. } => (&set.name, set.format == SequenceFormat::Custom),
+        };
+        own.then(|| format!("{OWN}{name}"))
+    }
+}
+
+/// Begins the path of data that a program made.
+const OWN: &str = "own:";
+
+fn check_path(path: &str) -> Result<()> {
+    match path.strip_prefix(OWN) {
+        Some(name) => Err(Error::OwnData { name: name.into() }),
+        None if path.is_empty() => Err(Error::NoData),
+        None => Ok(()),
     }
 }
 
@@ -74,17 +101,13 @@ pub fn open_classes(config: &Config) -> Result<Dataset> {
         decoded_bytes: config.data.cache.bytes(),
         ..OpenOptions::default()
     };
-    if config.data.path.is_empty() {
-        return Err(Error::NoData);
-    }
+    check_path(&config.data.path)?;
     Ok(data::open(&config.data.path, &options)?)
 }
 
 /// Open the captions or text that settings name.
 pub fn open_sequences(settings: &DataConfig, seed: u64) -> Result<SequenceSet> {
-    if settings.path.is_empty() {
-        return Err(Error::NoData);
-    }
+    check_path(&settings.path)?;
     Ok(data::open_sequences(&settings.path, &settings.sequence_options(seed))?)
 }
 
