@@ -351,7 +351,7 @@ fn samples_of_nothing() {
     let images = Tensor::zeros(&Device::Cpu, &[2, 1, 8, 8], DType::F32).unwrap();
     let of = |votes: usize, ids: &[u32], images: &Tensor| {
         let config = SampleConfig { votes, steps: 1, ..SampleConfig::default() };
-        ClassSampler::new(&t, &config).unwrap().logits(images, ids)
+        ClassSampler::new(&t, &config)?.logits(images, ids)
     };
     assert_eq!(of(1, &[0, 1], &images).unwrap().len(), 20);
     assert!(of(0, &[0, 1], &images).is_err() && of(1, &[0], &images).is_err() && of(1, &[], &images).is_err());

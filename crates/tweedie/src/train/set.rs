@@ -18,7 +18,7 @@ use crate::tokenize::{Tokenizer, TokenizerSpec};
 /// let texts = vec!["abba".to_string(); 9];
 /// let set = SequenceSet::texts("songs").train(texts.clone()).validation(texts).build()?;
 /// let config = Config::default().with("data.tokenizer", "chars")?;
-/// let TrainingSet::Sequences { tokenizer, .. } = TrainingSet::sequences(set, &config)? else { unreachable!() };
+/// let TrainingSet::Sequences { tokenizer, .. } = TrainingSet::sequences(set, &config, None)? else { unreachable!() };
 /// assert_eq!(tokenizer.encode("abba").len(), 4);
 /// # Ok::<(), tweedie::Error>(())
 /// ```
