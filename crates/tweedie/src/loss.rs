@@ -37,6 +37,9 @@ pub struct Rows {
     pub known: Option<Vec<bool>>,
     /// A weight per clean token, \[rows·N\], such as less for padding ([`token_weights`]); `None`: 1 for all.
     pub weights: Option<Vec<f32>>,
+    /// Of a part of a batch: tokens over their weight in the whole batch ([`TddLoss::normaliser`], [`MddLoss::normaliser`]), so that the mean
+    /// over parts is the loss of the batch. `None`: these rows are all there is.
+    pub normaliser: Option<f64>,
 }
 
 impl Rows {
@@ -51,6 +54,7 @@ impl Rows {
             targets: None,
             known: None,
             weights: None,
+            normaliser: None,
         }
     }
 
@@ -90,7 +94,14 @@ impl Rows {
             targets: self.targets.as_ref().map(|q| of(q, &range, n.saturating_mul(vocab))),
             known: self.known.as_ref().map(|k| of(k, &range, n)),
             weights: self.weights.as_ref().map(|w| of(w, &range, n)),
+            normaliser: self.normaliser,
         }
+    }
+
+    /// The weight of token `i`. Known tokens tell of others; what they are themselves is no question.
+    fn open_weight(&self, i: usize) -> f32 {
+        let known = self.known.as_ref().is_some_and(|k| k.get(i).copied().unwrap_or(false));
+        if known { 0.0 } else { self.weights.as_ref().map_or(1.0, |w| w.get(i).copied().unwrap_or(0.0)) }
     }
 
     /// The timestep of each of `n` tokens of each row, \[rows·N\].
@@ -213,11 +224,12 @@ impl TddLoss<'_> {
             }
             kind => {
                 let logits = model.logits(p, &features)?;
-                // ε is y_t with no signal and unit spread; y_0 is y_t with no spread.
-                let r = rows.t.len();
-                let ones = Tensor::from_f32(&device, &[r], vec![1.0; r])?;
-                let zeros = Tensor::zeros(&device, &[r], DType::F32)?;
-                let (signal, spread) = if kind == LossKind::Noise { (zeros, ones) } else { (ones, zeros) };
+                // ε is y_t with no signal and unit spread; y_0, which is λ-hot, is y_t with no spread.
+                let all = |x: f64| Tensor::from_f32(&device, &[rows.t.len()], vec![x as f32; rows.t.len()]);
+                let (signal, spread) = match kind {
+                    LossKind::Noise => (all(0.0)?, all(1.0)?),
+                    _ => (all(self.process.lambda())?, all(0.0)?),
+                };
                 let target = NoisyTokens { signal, spread, ..noisy }.vectors(DType::F32)?;
                 mean_square::mean_square(p.tape, &logits, &target, weights.as_ref())?
             }
@@ -232,15 +244,21 @@ impl TddLoss<'_> {
         if rows.weights.is_none() && rows.known.is_none() {
             return Ok(weighted.then(|| (0..count).map(|i| of_time(i) as f32).collect()));
         }
-        // Known tokens tell of others; what they are themselves is no question.
-        let open = |i: usize| rows.known.as_ref().is_none_or(|k| !k[i]);
-        let weight = |i: usize| if open(i) { rows.weights.as_ref().map_or(1.0, |w| w[i]) } else { 0.0 };
-        let by = match normaliser((0..count).map(weight), count) {
-            // Where all is known there is nothing to learn: a loss of 0, not an error.
-            Err(_) if rows.known.as_ref().is_some_and(|k| k.contains(&true)) => 0.0,
-            by => by?,
+        let by = match rows.normaliser {
+            Some(by) => by,
+            None => TddLoss::normaliser(rows)?,
         };
-        Ok(Some((0..count).map(|i| (of_time(i) * weight(i) as f64 * by) as f32).collect()))
+        Ok(Some((0..count).map(|i| (of_time(i) * rows.open_weight(i) as f64 * by) as f32).collect()))
+    }
+
+    /// What makes the mean over the tokens of `rows` their weighted mean.
+    pub fn normaliser(rows: &Rows) -> Result<f64> {
+        let count = rows.tokens.len();
+        match normaliser((0..count).map(|i| rows.open_weight(i)), count) {
+            // Where all is known there is nothing to learn: a loss of 0, not an error.
+            Err(_) if rows.known.as_ref().is_some_and(|k| k.contains(&true)) => Ok(0.0),
+            by => by,
+        }
     }
 }
 
@@ -362,19 +380,29 @@ impl MddLoss<'_> {
 
     /// A factor for each token, such that the mean over all is the loss.
     fn weights(&self, rows: &Rows, n: usize) -> Result<Vec<f32>> {
-        let count = self.masked.len();
-        let weight = |i: usize| rows.weights.as_ref().map_or(1.0, |w| w[i]);
-        let masked_weight = |i: usize| if self.masked[i] { weight(i) } else { 0.0 };
-        Ok(match self.config.mask_weight {
-            MaskWeight::Inverse => {
-                let by = normaliser((0..count).map(weight), count)? * self.steps as f64;
-                (0..count).map(|i| (masked_weight(i) as f64 * by / rows.t[i / n] as f64) as f32).collect()
-            }
-            MaskWeight::Plain => {
-                // Where nothing is masked there is nothing to learn: a loss of 0, not an error.
-                let by = normaliser((0..count).map(masked_weight), count).unwrap_or(0.0);
-                (0..count).map(|i| (masked_weight(i) as f64 * by) as f32).collect()
-            }
-        })
+        let by = match rows.normaliser {
+            Some(by) => by,
+            None => self.normaliser(rows)?,
+        };
+        let weight = |i: usize| self.masked_weight(rows, i) as f64;
+        let factor = |i: usize| match self.config.mask_weight {
+            MaskWeight::Inverse => weight(i) * (by * self.steps as f64) / rows.t[i / n] as f64,
+            MaskWeight::Plain => weight(i) * by,
+        };
+        Ok((0..self.masked.len()).map(|i| factor(i) as f32).collect())
+    }
+
+    /// What makes the mean over the tokens of `rows` the weighted mean that [`MddLoss::of`] is.
+    pub fn normaliser(&self, rows: &Rows) -> Result<f64> {
+        let count = rows.tokens.len();
+        match self.config.mask_weight {
+            MaskWeight::Inverse => normaliser((0..count).map(|i| rows.open_weight(i)), count),
+            // Where nothing is masked there is nothing to learn: a loss of 0, not an error.
+            MaskWeight::Plain => Ok(normaliser((0..count).map(|i| self.masked_weight(rows, i)), count).unwrap_or(0.0)),
+        }
+    }
+
+    fn masked_weight(&self, rows: &Rows, i: usize) -> f32 {
+        if self.masked.get(i).copied().unwrap_or(false) { rows.open_weight(i) } else { 0.0 }
     }
 }

@@ -19,7 +19,7 @@ use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens};
 use tweedie_engine::{Device, Tensor};
 
 use crate::error::{Error, Result};
-use crate::schedule::{Schedule, identity_probability};
+use crate::schedule::{Schedule, ScheduleKind, identity_probability};
 
 /// From a time to the next, cleaner one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,15 @@ impl Process {
     /// Of one-hot vectors, λ = 1.
     pub fn new(schedule: Schedule) -> Process {
         Process { schedule, lambda: 1.0 }
+    }
+
+    /// Of λ-hot vectors over `vocab` classes, by a schedule of this kind.
+    pub fn of_kind(kind: ScheduleKind, steps: usize, vocab: usize, lambda: f64) -> Result<Process> {
+        let schedule = match kind {
+            ScheduleKind::VocabAware => Schedule::vocab_aware(steps, vocab, lambda)?,
+            kind => Schedule::new(kind, steps, vocab)?,
+        };
+        Process::new(schedule).with_lambda(lambda)
     }
 
     /// Of λ-hot vectors.
@@ -192,7 +201,6 @@ fn of_times(device: &Device, shape: &[usize], times: &[u32], f: &dyn Fn(usize) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::ScheduleKind;
     use tweedie_engine::rng;
 
     fn process(lambda: f64) -> Process {

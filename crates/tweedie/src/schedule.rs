@@ -90,11 +90,20 @@ impl Schedule {
                 let f = |u: f64| (sigmoid(3.0 - 6.0 * u) - sigmoid(-3.0)) / (sigmoid(3.0) - sigmoid(-3.0));
                 Schedule::from_alpha_bar(f, steps)
             }
-            ScheduleKind::VocabAware => {
-                let rest = alpha_bar_at_survival((1..=steps).map(|i| 1.0 - i as f64 / t), vocab);
-                Ok(Schedule { alpha_bar: std::iter::once(1.0).chain(rest).collect() })
-            }
+            ScheduleKind::VocabAware => Schedule::vocab_aware(steps, vocab, 1.0),
         }
+    }
+
+    /// The vocab-aware schedule for λ-hot vectors, whose tokens drown earlier: their chance to survive falls linearly in t.
+    pub fn vocab_aware(steps: usize, vocab: usize, lambda: f64) -> Result<Schedule> {
+        if steps == 0 || vocab < 2 || !(lambda > 0.0 && lambda <= 1.0) {
+            let given = format!("{steps} steps, {vocab} classes and λ = {lambda}");
+            return Err(Error::Input(format!(
+                "the vocab-aware schedule needs a step, 2 classes and λ in (0, 1], there are {given}"
+            )));
+        }
+        let rest = alpha_bar_at_survival((1..=steps).map(|i| 1.0 - i as f64 / steps as f64), vocab, lambda);
+        Ok(Schedule { alpha_bar: std::iter::once(1.0).chain(rest).collect() })
     }
 
     /// Any curve ᾱ(u) that falls all the way from u = 0 (clean) to u = 1 (noise), at T = `steps` steps. It is scaled to begin at
@@ -209,8 +218,8 @@ pub fn identity_probability(snr: f64, vocab: usize) -> f64 {
     integrate(vocab, |i| ln_cdf(mu + i as f64 * STEP))
 }
 
-/// The ᾱ at which the survival (K·P − 1)/(K − 1) has each of the given values.
-fn alpha_bar_at_survival(survival: impl Iterator<Item = f64>, vocab: usize) -> Vec<f64> {
+/// The ᾱ at which the survival (K·P − 1)/(K − 1) of λ-hot vectors has each of the given values.
+fn alpha_bar_at_survival(survival: impl Iterator<Item = f64>, vocab: usize, lambda: f64) -> Vec<f64> {
     // P on a grid of μ, from one table of ln Φ; it rises with μ.
     const TOP: i64 = 1000; // μ = 20: all but certain for any vocabulary
     let table: Vec<f64> = (-REACH..=TOP + REACH).map(|i| ln_cdf(i as f64 * STEP)).collect();
@@ -230,7 +239,7 @@ fn alpha_bar_at_survival(survival: impl Iterator<Item = f64>, vocab: usize) -> V
             (a, fa) = (b, fb);
             (b, fb) = (c, identity_probability(c * c, vocab) - target);
         }
-        let snr = b * b;
+        let snr = b * b / (lambda * lambda);
         (snr / (1.0 + snr)).max(1e-9)
     };
     survival.map(invert).collect()
@@ -276,6 +285,19 @@ mod tests {
                 assert!((survival - (1.0 - t as f64 / 1000.0)).abs() < 1e-6, "{vocab} {t}: {survival}");
             }
         }
+    }
+
+    #[test]
+    fn vocab_aware_survival_is_linear_for_lambda_hot_vectors_too() {
+        let (vocab, lambda) = (50, 0.4);
+        let s = Schedule::vocab_aware(1000, vocab, lambda).unwrap();
+        for t in (100..1000).step_by(100) {
+            let p = identity_probability(lambda * lambda * s.snr(t), vocab);
+            let survival = (vocab as f64 * p - 1.0) / (vocab as f64 - 1.0);
+            assert!((survival - (1.0 - t as f64 / 1000.0)).abs() < 1e-6, "{t}: {survival}");
+        }
+        assert_eq!(Schedule::vocab_aware(1000, vocab, 1.0).unwrap(), make(ScheduleKind::VocabAware, vocab));
+        assert!(Schedule::vocab_aware(1000, vocab, 0.0).is_err() && Schedule::vocab_aware(0, vocab, 1.0).is_err());
     }
 
     /// The table of the method's notes: share of the cosine schedule where the token is clean, decided, or noise.

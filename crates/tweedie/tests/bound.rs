@@ -248,3 +248,59 @@ fn an_untrained_network_knows_nothing() {
     assert!(bound.of(&predict, &Device::Cpu, &known).unwrap().per_token().mean > 10.0);
     assert!(bound.of(&predict, &Device::Cpu, &Known { vocab: 8, ..known }).is_err());
 }
+
+/// One of two texts, with their ends (2) and padding (3), known up to what is seen of them.
+struct TwoTexts(Process);
+
+const TWO: [[u32; 4]; 2] = [[0, 2, 3, 3], [0, 1, 2, 3]];
+
+impl Predict for TwoTexts {
+    fn scores(&self, input: &Input, t: &[u32], clean: &Tensor) -> Result<Vec<Score>> {
+        let clean = clean.to_vec_u32()?;
+        // ln p of what is seen of example e, for each text.
+        let seen: Box<dyn Fn(usize, &[u32; 4]) -> f64> = match input {
+            Input::Noisy(noisy) => {
+                let (y, evidence) = (noisy.vectors(DType::F32)?.to_vec()?, |e: usize| self.0.evidence(t[e] as usize));
+                let y = move |e: usize, i: usize, k: u32| y[(e * 4 + i) * 4 + k as usize] as f64;
+                Box::new(move |e, text| (0..4).map(|i| evidence(e) * y(e, i, text[i])).sum())
+            }
+            Input::Tokens(ids) => {
+                let ids = ids.to_vec_u32()?;
+                let fits = move |e: usize, i: usize, k: u32| [k, 4].contains(&ids[e * 4 + i]);
+                Box::new(move |e, text| if (0..4).all(|i| fits(e, i, text[i])) { 0.0 } else { f64::NEG_INFINITY })
+            }
+            Input::Projected(_) => panic!("nothing is projected here"),
+        };
+        let of = |i: usize| {
+            let l = TWO.map(|text| seen(i / 4, &text));
+            let most = l[0].max(l[1]);
+            let sum: f64 = l.iter().map(|l| (l - most).exp()).sum();
+            let mut p = [1e-300; 4];
+            TWO.iter().zip(l).for_each(|(text, l)| p[text[i % 4] as usize] += (l - most).exp() / sum);
+            score(&p, clean[i])
+        };
+        Ok((0..clean.len()).map(of).collect())
+    }
+}
+
+/// Padding is shown, and it tells where a text ends: the bound of a text that is one of two is ln 2 with it, and below that, and so no
+/// bound, without.
+#[test]
+fn padding_counts_in_a_bound() {
+    const EXAMPLES: u32 = 512;
+    let process = Process::new(Schedule::new(ScheduleKind::Cosine, 1000, 4).unwrap());
+    let ids: Vec<u32> = (0..EXAMPLES).collect();
+    let tokens: Vec<u32> = ids.iter().flat_map(|e| TWO[*e as usize % 2]).collect();
+    let of = |weights: Option<&[f32]>| {
+        let known = Known { tokens: &tokens, n: 4, vocab: 4, examples: &ids, weights };
+        let predict = TwoTexts(process.clone());
+        let tdd = TddBound::new(&process, 4, 64, 0).unwrap().of(&predict, &Device::Cpu, &known).unwrap();
+        let mdd = MddBound { steps: 1000, draws: 64, seed: 0 }.of(&predict, &Device::Cpu, &known).unwrap();
+        [tdd, mdd].map(|b| b.nats.iter().sum::<f64>() / EXAMPLES as f64)
+    };
+    let without: Vec<f32> = tokens.iter().map(|t| if *t == 3 { 0.0 } else { 1.0 }).collect();
+    for (all, some) in of(None).into_iter().zip(of(Some(&without))) {
+        assert!((all - 2_f64.ln()).abs() < 0.02, "{all} nats");
+        assert!(some < 0.6, "{some} nats without padding");
+    }
+}

@@ -209,3 +209,18 @@ fn misuse_does_not_panic() {
         assert!(count_parameters(&c, sizes).unwrap_err().to_string().contains("parameters; this program takes up to"));
     }
 }
+
+/// Of a set that is sorted by class, an evaluation of some images sees all classes, and the same ones each time.
+#[test]
+fn some_of_a_sorted_set_are_of_all_classes() {
+    use tweedie::data::{ImageSource, Items, Source, some_of};
+    let item = |i: u32| tweedie::data::Item { image: tweedie::Image::filled(2, 2, &[0]), label: i / 100 };
+    let sorted: Source = std::sync::Arc::new(Items::new((0..1000).map(item).collect()));
+    let some = some_of(&sorted, 100, 7).unwrap();
+    let labels = |s: &Source| (0..s.len()).map(|i| s.label(i)).collect::<Vec<_>>();
+    assert_eq!(some.len(), 100);
+    assert!((0..10).all(|c| labels(&some).iter().filter(|l| **l == c).count() >= 3), "{:?}", labels(&some));
+    assert!(labels(&some).is_sorted() && labels(&some) == labels(&some_of(&sorted, 100, 7).unwrap()));
+    assert_ne!(labels(&some), labels(&some_of(&sorted, 100, 8).unwrap()));
+    assert_eq!(some_of(&sorted, 5000, 7).unwrap().len(), 1000);
+}

@@ -1,7 +1,7 @@
 //! Losses over sequences: against direct computation from the logits, against finite differences, and by whether a small
 //! network learns eight sequences by heart.
 
-use tweedie::config::{LossConfig, MaskWeight, Method, ModelConfig, PRESETS};
+use tweedie::config::{LossConfig, LossKind, MaskWeight, Method, ModelConfig, PRESETS};
 use tweedie::loss::{MddLoss, NoiseOf, Rows, TddLoss, mask_tokens, token_weights};
 use tweedie::model::{
     ConditionAttention, Conditioning, DenoiserConfig, Input, Model, Pass, Pool, Sizes, VitConfig, count_parameters,
@@ -112,6 +112,61 @@ fn tdd_weighs_tokens_and_times() {
         let e = loss_of(&pass(&tape, &m), &LossConfig::default(), Some(none));
         assert!(e.unwrap_err().to_string().contains("pad_weight"));
     }
+}
+
+/// A batch in parts (`train.accumulate`) has the loss of the whole, though its parts weigh unlike.
+#[test]
+fn parts_of_a_batch_add_up_to_its_loss() {
+    let all = rows(3, 4, 0);
+    let weights = token_weights(&all.tokens, &[PAD], 0.25);
+    let all = Rows { weights, ..all };
+    let (count, process) = (all.t.len(), process());
+    let noise = Noise::new(&Device::Cpu, 1, 1, 0).unwrap();
+    let parts = |whole: &Rows, of: &dyn Fn(&Rows, std::ops::Range<usize>) -> f64| {
+        let halves = [0..count / 2, count / 2..count];
+        let part = |r: &std::ops::Range<usize>| of(&whole.part(r.clone(), SIZES.tokens, SIZES.vocab), r.clone());
+        (of(whole, 0..count), halves.iter().map(part).sum::<f64>() / 2.0)
+    };
+    let check = |name: &str, whole: &Rows, normaliser: f64, of: &dyn Fn(&Rows, std::ops::Range<usize>) -> f64| {
+        let (want, apart) = parts(whole, of);
+        let (_, got) = parts(&Rows { normaliser: Some(normaliser), ..whole.clone() }, of);
+        assert!((got - want).abs() < 1e-5 * want, "{name}: {got} {want}");
+        assert!((apart - want).abs() > 1e-4 * want, "{name}: the parts weigh alike, which shows nothing");
+    };
+    let m = model(&config(Method::Tdd, Conditioning::None));
+    let l = LossConfig::default();
+    check("TDD", &all, TddLoss::normaliser(&all).unwrap(), &|rows, _| {
+        let loss = TddLoss { process: &process, config: &l, noise: NoiseOf::Drawn(&noise) };
+        item(&loss.of(&pass(&Tape::inference(), &m), &m, None, rows).unwrap())
+    });
+    let m = model(&config(Method::Mdd, Conditioning::None));
+    let masked = mask_tokens(&all, SIZES.tokens, T, 3, 0);
+    for mask_weight in [MaskWeight::Plain, MaskWeight::Inverse] {
+        let l = LossConfig { mask_weight, ..LossConfig::default() };
+        let of = |masked: &[bool], rows: &Rows| {
+            let loss = MddLoss { steps: T, config: &l, masked };
+            item(&loss.of(&pass(&Tape::inference(), &m), &m, None, rows).unwrap())
+        };
+        let normaliser = MddLoss { steps: T, config: &l, masked: &masked }.normaliser(&all).unwrap();
+        let places = |r: std::ops::Range<usize>| r.start * SIZES.tokens..r.end * SIZES.tokens;
+        check(&format!("MDD {mask_weight:?}"), &all, normaliser, &|rows, r| of(&masked[places(r)], rows));
+    }
+}
+
+/// The clean vector that the regression ablation is trained towards is the λ-hot one that was corrupted.
+#[test]
+fn the_x0_target_is_lambda_hot() {
+    let m = model(&config(Method::Tdd, Conditioning::None));
+    let (process, rows) = (process().with_lambda(0.5).unwrap(), rows(3, 4, 0));
+    let noise = Noise::new(&Device::Cpu, 1, 1, 0).unwrap();
+    let noisy = rows.corrupt(&process, &Device::Cpu, (SIZES.tokens, SIZES.vocab), &NoiseOf::Drawn(&noise)).unwrap();
+    let logits = logits(&m, &Input::Noisy(&noisy), &rows, None);
+    let hot = |i: usize| if rows.tokens[i / SIZES.vocab] as usize == i % SIZES.vocab { 0.5 } else { 0.0 };
+    let want = logits.iter().enumerate().map(|(i, l)| (*l as f64 - hot(i)).powi(2)).sum::<f64>() / logits.len() as f64;
+    let config = LossConfig { kind: LossKind::X0, weighted: false, ..LossConfig::default() };
+    let loss = TddLoss { process: &process, config: &config, noise: NoiseOf::Drawn(&noise) };
+    let got = item(&loss.of(&pass(&Tape::inference(), &m), &m, None, &rows).unwrap());
+    assert!((got - want).abs() < 1e-5 * want, "{got} {want}");
 }
 
 #[test]

@@ -97,7 +97,7 @@ pub struct AdamW {
 }
 
 /// Decay of the average after `n` steps: min(d, (1+n)/(10+n)). Without this warm-up the initial weights would make up
-/// (1 − d)ⁿ of the average: 37 % after 10,000 steps at 0.9999.
+/// dⁿ of the average: 37 % after 10,000 steps at 0.9999.
 pub fn ema_decay(decay: f32, n: u32) -> f32 {
     decay.min((1.0 + n as f32) / (10.0 + n as f32))
 }

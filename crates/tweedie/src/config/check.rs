@@ -4,6 +4,7 @@ use super::Config;
 use crate::data::Task;
 use crate::error::{Error, Result};
 use crate::model::{ConditionAttention, Conditioning, DenoiserKind};
+use crate::schedule::ScheduleKind;
 
 impl Config {
     /// Refuse values that make no sense, naming the field.
@@ -73,6 +74,12 @@ impl Config {
         }
         if self.known() == 0.0 {
             return Ok(());
+        }
+        if self.process.schedule == ScheduleKind::VocabAware {
+            // Half of its first step's noise would be enough to doubt a token that is known.
+            return wrong(
+                "known tokens are shown at the first time, which process.schedule = \"vocab-aware\" has not next to clean",
+            );
         }
         let denoiser = &self.model.denoiser;
         let conditional = self.model.condition == Conditioning::Image;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::process::Process;
-use crate::schedule::{Schedule, ScheduleKind};
+use crate::schedule::ScheduleKind;
 
 /// The diffusion process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,6 +27,6 @@ impl Default for ProcessConfig {
 impl ProcessConfig {
     /// The process of these settings for so many classes.
     pub fn build(&self, vocab: usize) -> Result<Process> {
-        Process::new(Schedule::new(self.schedule, self.steps, vocab)?).with_lambda(self.lambda)
+        Process::of_kind(self.schedule, self.steps, vocab, self.lambda)
     }
 }

@@ -79,7 +79,7 @@ pub struct TrainConfig {
     pub recompute: bool,
     /// Evaluate every so many epochs (and at the end).
     pub eval_every: usize,
-    /// At most this many images per evaluation during training (0: all).
+    /// At most this many images per evaluation during training, drawn by the seed (0: all); of sequences the first.
     pub eval_images: usize,
     /// Checkpoint every so many epochs.
     pub checkpoint_every: usize,

@@ -32,7 +32,7 @@ pub use sequence::{
     guess_task, open_sequences,
 };
 pub use sources::{CaptionedImages, FromFn, Items, from_fn};
-pub use split::Subset;
+pub use split::{Subset, some_of};
 
 pub use crate::error::DataError;
 pub use crate::image::{Image, Needed};

@@ -1,5 +1,6 @@
 //! Which examples belong to which split.
 
+use super::order::order;
 use super::sources::beyond;
 use super::{DataError, Image, ImageSource, Item, Locality, Needed, OpenOptions, Result, Source, TextSource};
 use crate::random::{Draw, Stream};
@@ -151,6 +152,17 @@ impl TextSource for Subset<dyn TextSource> {
     fn is_stream(&self) -> bool {
         self.source.is_stream()
     }
+}
+
+/// `count` of the examples of `source`, drawn evenly by `seed`, in their order; all where there are no more.
+pub fn some_of(source: &Source, count: usize, seed: u64) -> Result<Source> {
+    if count >= source.len() {
+        return Ok(source.clone());
+    }
+    let mut drawn = order(source.len(), None, seed, 0);
+    drawn.truncate(count);
+    drawn.sort_unstable();
+    Ok(Arc::new(Subset::new(source.clone(), drawn)?))
 }
 
 /// Fill in the split for evaluation during training: what is there, else a part of the training examples, which `hold`

@@ -119,8 +119,8 @@ pub struct Bounded {
     pub unknown: u64,
 }
 
-/// Bounds on −ln p of every sequence of `source` (at most `limit`, 0: all), each from `draws` times. What follows the end of
-/// a text does not count.
+/// Bounds on −ln p of every sequence of `source` (at most `limit`, 0: all), each from `draws` times. Padding behind
+/// the end of a text counts as the tokens it is ([`bound_of_texts`]).
 pub fn bounds(t: &Trained, source: &Sequences, config: &Config, draws: usize, limit: usize) -> Result<Bounded> {
     bounds_until(t, source, config, draws, limit, &|| false)
 }

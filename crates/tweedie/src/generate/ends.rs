@@ -21,8 +21,9 @@ pub(super) fn pad_behind_end(tokens: &mut [u32], n: usize, tokenizer: &Tokenizer
     }
 }
 
-/// Bounds on −ln p of texts as tokens \[B·N\], one image each if the model is told them. What follows the end of a text does not
-/// count.
+/// Bounds on −ln p of texts as tokens \[B·N\], one image each if the model is told them. Padding counts as the tokens it is: the network
+/// is shown it, and so it tells where a text ends. [`Bounds::weight`] is the number of tokens up to the end, which bits per token
+/// are of.
 pub fn bound_of_texts(
     t: &Trained,
     images: Option<&Tensor>,
@@ -31,22 +32,20 @@ pub fn bound_of_texts(
     draws: usize,
 ) -> Result<Bounds> {
     let sizes = t.model.sizes();
-    let weights = counted(tokens, sizes.tokens, t.tokenizer()?);
-    let known = Known { tokens, n: sizes.tokens, vocab: sizes.vocab, examples, weights: weights.as_deref() };
-    bound::of_trained(t, images, &known, draws)
+    let known = Known { tokens, n: sizes.tokens, vocab: sizes.vocab, examples, weights: None };
+    let bounds = bound::of_trained(t, images, &known, draws)?;
+    Ok(Bounds { weight: lengths(tokens, sizes.tokens, t.tokenizer()?), ..bounds })
 }
 
-/// 1 for tokens up to the end of each text, 0 behind it; none if all count.
-fn counted(tokens: &[u32], n: usize, tokenizer: &Tokenizer) -> Option<Vec<f32>> {
+/// Tokens of each row up to its end, which counts.
+fn lengths(tokens: &[u32], n: usize, tokenizer: &Tokenizer) -> Vec<f64> {
     let (pad, eos) = (tokenizer.pad(), tokenizer.eos());
-    let mut weights = vec![1.0; tokens.len()];
-    for (row, weights) in tokens.chunks_exact(n).zip(weights.chunks_exact_mut(n)) {
+    let of = |row: &[u32]| {
         // Padding at the end of the row; where one token is both, the first of them is the end.
         let text = row.iter().rposition(|t| *t != pad).map_or(0, |i| i + 1);
-        let counts = if pad == eos { text + 1 } else { text };
-        weights.iter_mut().skip(counts).for_each(|w| *w = 0.0);
-    }
-    weights.contains(&0.0).then_some(weights)
+        (if pad == eos { text + 1 } else { text }).min(n) as f64
+    };
+    tokens.chunks_exact(n).map(of).collect()
 }
 
 #[cfg(test)]
@@ -55,12 +54,11 @@ mod tests {
     use crate::tokenize::Kind;
 
     #[test]
-    fn padding_behind_the_end_does_not_count() {
+    fn a_text_is_as_long_as_its_tokens_and_its_end() {
         let t = Tokenizer::train(Kind::Word, 100, ["a red circle"]).unwrap();
         let (p, e) = (t.pad(), t.eos());
         let (a, b) = (t.encode("red")[0], t.encode("circle")[0]);
-        let row = [a, b, e, p, p, a, b, a, b, e];
-        assert_eq!(counted(&row, 5, &t), Some(vec![1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]));
-        assert_eq!(counted(&row[5..], 5, &t), None);
+        assert_eq!(lengths(&[a, b, e, p, p, a, b, a, b, e], 5, &t), [3.0, 5.0]);
+        assert_eq!(lengths(&[e, p, p, p, p, a, b, a, b, a], 5, &t), [1.0, 5.0]);
     }
 }

@@ -47,7 +47,6 @@ pub use tokens::{Generated, Request, TokenSampler, Traced, sample_tokens, sample
 use crate::config::{GuidanceShape, SampleConfig};
 use crate::error::Result;
 use crate::process::{Process, Times};
-use crate::schedule::Schedule;
 
 /// Streams of the sampling noise, of drawn tokens, and of which masked tokens are revealed.
 const STREAM: u32 = 0x5a3e;
@@ -65,7 +64,10 @@ fn planned_steps(
     let count = config.steps_taken(knows, tokens);
     Ok(match config.schedule.as_str() {
         "" => process.spaced(count),
-        name => process.spaced_along(&Schedule::new(name.parse()?, process.steps(), vocab)?, count),
+        name => {
+            let along = Process::of_kind(name.parse()?, process.steps(), vocab, process.lambda())?;
+            process.spaced_along(along.schedule(), count)
+        }
     })
 }
 

@@ -81,6 +81,8 @@ impl Sampler for Linear {
         let clean = match self.estimate {
             Estimate::Argmax => prediction.argmax()?,
             Estimate::Drawn => prediction.draw()?,
+            // The process that the bound is about draws its last token.
+            Estimate::Mean if matches!(self.rule, Rule::Reverse) && at.s == 0 => prediction.draw()?,
             Estimate::Mean => prediction.mean()?,
         };
         let process = state.process();

@@ -6,7 +6,7 @@ use tweedie_engine::optim::StepStats;
 
 use super::{Evaluation, Event, Metric, SavedEvent, SkippedEvent, Splits, StepEvent, Trainer};
 use crate::config::Config;
-use crate::data::{Loader, Sequences, Source};
+use crate::data::{self, Loader, Sequences, Source};
 use crate::error::{Error, Result};
 use crate::evaluate;
 use crate::trained::Trained;
@@ -112,9 +112,13 @@ impl Trainer {
     }
 
     fn evaluate_classes(&mut self, source: Source, each: &mut impl FnMut(&Event)) -> Result<bool> {
-        let limit = self.config.train.eval_images;
+        // The first ones of a set that is sorted by class would be of few classes.
+        let source = match self.config.train.eval_images {
+            0 => source,
+            count => data::some_of(&source, count, self.config.seed)?,
+        };
         let (raw, ema) = self.both(|t, c| {
-            let r = evaluate::classes_quietly(t, &source, c, &c.sample, limit)?.report();
+            let r = evaluate::classes_quietly(t, &source, c, &c.sample, 0)?.report();
             Ok(Measured { score: Metric::top1(r.top1), nll: Some(r.nll), exact: None, examples: r.examples })
         })?;
         Ok(self.tell_evaluation(raw, ema, each))

@@ -29,7 +29,10 @@ impl Trainer {
         let (lr, parts) = (self.lr(), self.config.train.accumulate);
         self.check_batch(batch)?;
         let per = batch.indices.len() / parts.max(1);
-        let rows = self.rows(batch)?;
+        let mut rows = self.rows(batch)?;
+        if parts > 1 {
+            rows.normaliser = self.normaliser(&rows)?;
+        }
         let mut total: Option<Tensor> = None;
         for part in 0..parts {
             let range = part * per..(part + 1) * per;
@@ -102,6 +105,20 @@ impl Trainer {
             }
             (false, false, None) => Err(Error::Input("a classifier needs images".into())),
         }
+    }
+
+    /// Of a batch in parts: what they are all divided by. None for a head without tokens.
+    fn normaliser(&self, rows: &Rows) -> Result<Option<f64>> {
+        let (m, c) = (&self.trained.model, &self.config);
+        Ok(match (m.is_tdd(), m.has_denoiser()) {
+            (true, _) => Some(TddLoss::normaliser(rows)?),
+            (false, true) => {
+                let steps = self.trained.process.steps();
+                let masked = mask_tokens(rows, m.sizes().tokens, steps, c.seed, self.step as u32);
+                Some(MddLoss { steps, config: &c.loss, masked: &masked }.normaliser(rows)?)
+            }
+            (false, false) => None,
+        })
     }
 
     /// A noise stream at the present step.

@@ -14,7 +14,9 @@ use tweedie::config::{
 use tweedie::data::{Dataset, Format, MemorySource, Source};
 use tweedie::loss::{NoiseOf, Rows};
 use tweedie::model::{DenoiserConfig, Pass, VitConfig};
-use tweedie::sample::{At, ClassSampler, Conditioned, Denoise, argmax, draw, guidance_at, sample_logits, softmax};
+use tweedie::sample::{
+    At, ClassSampler, Conditioned, Denoise, argmax, draw, guidance_at, sample_logits, sample_tokens, softmax,
+};
 use tweedie::train::Trainer;
 use tweedie::{Process, Schedule, ScheduleKind, Times, Trained, Update};
 use tweedie_engine::ops::cross_entropy::{Loss, Targets, linear_cross_entropy};
@@ -457,5 +459,19 @@ fn samples_do_not_depend_on_the_batch() {
         let alone: Vec<f32> = examples.iter().flat_map(|e| sampled(&c, &[*e])).collect();
         assert_eq!(sampled(&c, &examples), alone, "{sampler:?}");
         assert_ne!(alone[..K], alone[K..2 * K], "{sampler:?}: two examples share their noise");
+    }
+}
+
+/// Sampling by posterior steps with the soft mean draws its last token, as the process does that the bound is about: with one step from
+/// pure noise that is a draw from the prior, where the most likely token would always be the same.
+#[test]
+fn ancestral_sampling_draws_its_last_token() {
+    let process = cosine();
+    let examples: Vec<u32> = (0..20_000).collect();
+    for steps in [1, 100] {
+        let c = config(SamplerKind::Ancestral, steps, 5);
+        let made = sample_tokens(&Oracle::new(&PRIOR, &process), &process, &c, (&examples, 1), None).unwrap();
+        let chi = chi_square(&counts(made.tokens.iter().map(|t| *t as usize)), &PRIOR);
+        assert!(chi < CHI_SQUARE_BOUND, "{steps} steps: {chi}");
     }
 }
