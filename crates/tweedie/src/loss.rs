@@ -1,12 +1,13 @@
 //! The objectives of one batch: cross-entropy of the clean token (the method), regression of noise or clean vector (the
 //! ablation), and the masked twin's cross-entropy, for one token or a sequence. Begin with [`TddLoss::of`] over [`Rows`].
 
+use tweedie_engine::ops::choose::{Choose, choose};
 use tweedie_engine::ops::cross_entropy::{Loss, Targets, linear_cross_entropy};
 use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens};
 use tweedie_engine::ops::{elementwise, mean_square};
-use tweedie_engine::{DType, Device, Noise, Tensor, Var, rng};
+use tweedie_engine::{DType, Device, Noise, Tape, Tensor, Var, rng};
 
-use crate::config::{LossConfig, LossKind, MaskWeight};
+use crate::config::{LossConfig, LossKind, MaskWeight, SmoothingIn};
 use crate::error::{Error, Result};
 use crate::model::{Context, Input, Model, Pass, Sizes};
 use crate::process::Process;
@@ -33,6 +34,9 @@ pub struct Rows {
     pub examples: Vec<u32>,
     /// Targets of the cross-entropy where they are not the clean tokens: a distribution per token, \[rows·N·V\].
     pub targets: Option<Vec<f32>>,
+    /// With `loss.smoothing_in = "prior"`, of mixed images: the chance of each class before anything is seen, smoothed, \[rows·N·V\]. `None`:
+    /// the clean token, smoothed.
+    pub prior: Option<Vec<f32>>,
     /// Tokens that are known, \[rows·N\]: shown at the first timestep, whatever that of their row. `None`: no times of their own.
     pub known: Option<Vec<bool>>,
     /// A weight per clean token, \[rows·N\], such as less for padding ([`token_weights`]); `None`: 1 for all.
@@ -52,6 +56,7 @@ impl Rows {
             drop: vec![0; rows],
             examples: (0..rows as u32).collect(),
             targets: None,
+            prior: None,
             known: None,
             weights: None,
             normaliser: None,
@@ -92,6 +97,7 @@ impl Rows {
             drop: of(&self.drop, &range, 1),
             examples: of(&self.examples, &range, 1),
             targets: self.targets.as_ref().map(|q| of(q, &range, n.saturating_mul(vocab))),
+            prior: self.prior.as_ref().map(|q| of(q, &range, n.saturating_mul(vocab))),
             known: self.known.as_ref().map(|k| of(k, &range, n)),
             weights: self.weights.as_ref().map(|w| of(w, &range, n)),
             normaliser: self.normaliser,
@@ -219,8 +225,11 @@ impl TddLoss<'_> {
         let weights = self.weights(rows, &times)?.map(|w| Tensor::from_f32(&device, &[count], w)).transpose()?;
         let per_token = match self.config.kind {
             LossKind::CrossEntropy => {
-                let targets = Target::of_rows(rows, &device, sizes.vocab)?;
-                cross_entropy(p, model, &features, &targets, weights.as_ref(), self.config.smoothing)?
+                let (targets, smoothing) = match self.smooths_prior() {
+                    true => (self.posterior_targets(rows, noisy, shown)?, 0.0),
+                    false => (Target::of_rows(rows, &device, sizes.vocab)?, self.config.smoothing),
+                };
+                cross_entropy(p, model, &features, &targets, weights.as_ref(), smoothing)?
             }
             kind => {
                 let logits = model.logits(p, &features)?;
@@ -235,6 +244,39 @@ impl TddLoss<'_> {
             }
         };
         Ok(elementwise::mean(p.tape, &per_token)?)
+    }
+
+    fn smooths_prior(&self) -> bool {
+        self.config.smoothing > 0.0 && self.config.smoothing_in == SmoothingIn::Prior
+    }
+
+    /// What the noisy vectors at `times` say of their classes where labels are smoothed before they are corrupted: softmax(κ·y_t + ln prior),
+    /// made on the device. κ·y_t is a noisy vector itself, with other factors.
+    fn posterior_targets(&self, rows: &Rows, noisy: NoisyTokens, times: &[u32]) -> Result<Target> {
+        let (device, v, smoothing) = (noisy.tokens.device(), noisy.vocab, self.config.smoothing as f64);
+        let (shape, count) = (noisy.signal.shape().to_vec(), noisy.tokens.len());
+        // ln of the prior of the token's own class over that of others, where it is the same for all of these.
+        let own = match rows.prior {
+            None => ((1.0 - smoothing + smoothing / v as f64) / (smoothing / v as f64)).ln(),
+            Some(_) => 0.0,
+        };
+        let level = |f: &dyn Fn(usize) -> f64| {
+            Tensor::from_f32(&device, &shape, times.iter().map(|t| f(*t as usize) as f32).collect())
+        };
+        let signal = level(&|t| self.process.evidence(t) * self.process.signal(t) + own)?;
+        let spread = level(&|t| self.process.evidence(t) * self.process.spread(t))?;
+        let tokens = noisy.tokens.shape()[1];
+        let mut logits = NoisyTokens { signal, spread, ..noisy }.vectors(DType::F32)?;
+        if let Some(prior) = &rows.prior {
+            let tape = Tape::inference();
+            let prior = Tensor::from_f32(&device, logits.shape(), prior.iter().map(|p| p.ln()).collect())?;
+            logits = elementwise::add(&tape, &tape.constant(logits), &tape.constant(prior))?.value().clone();
+        }
+        let chosen = choose(&logits, &Choose { probabilities: true, ..Choose::argmax(tokens) })?;
+        match chosen.probabilities {
+            Some(q) => Ok(Target::Soft(q.reshape(&[count, v])?)),
+            None => Err(Error::Input("there are no probabilities of the smoothed labels".into())),
+        }
     }
 
     /// A factor for each token, such that the mean over all is the loss; `None`: 1 for all.
@@ -404,5 +446,41 @@ impl MddLoss<'_> {
 
     fn masked_weight(&self, rows: &Rows, i: usize) -> f32 {
         if self.masked.get(i).copied().unwrap_or(false) { rows.open_weight(i) } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::{Schedule, ScheduleKind};
+
+    /// Smoothing in the prior is Bayes' rule with the smoothed label: of single labels, and of mixed ones.
+    #[test]
+    fn targets_smoothed_in_the_prior_are_the_posterior() {
+        const V: usize = 5;
+        let process = Process::new(Schedule::new(ScheduleKind::Cosine, 1000, V).unwrap()).with_lambda(0.9).unwrap();
+        let (noise, smoothing) = (Noise::new(&Device::Cpu, 4, 1, 0).unwrap(), 0.2);
+        let config = LossConfig { smoothing, smoothing_in: SmoothingIn::Prior, ..LossConfig::default() };
+        let loss = TddLoss { process: &process, config: &config, noise: NoiseOf::Drawn(&noise) };
+        let rows = Rows::new(vec![0, 3, 4, 1], vec![1000, 700, 300, 1]);
+        let smooth = |q: f64| (1.0 - smoothing as f64) * q + smoothing as f64 / V as f64;
+        let single = |row: usize| (0..V).map(|k| smooth((rows.tokens[row] as usize == k) as u8 as f64)).collect();
+        let mixed = |_: usize| vec![smooth(0.3), smooth(0.0), smooth(0.0), smooth(0.7), smooth(0.0)];
+        let check = |rows: &Rows, prior: &dyn Fn(usize) -> Vec<f64>| {
+            let noisy = rows.corrupt(&process, &Device::Cpu, (1, V), &loss.noise).unwrap();
+            let y = noisy.vectors(DType::F32).unwrap().to_vec().unwrap();
+            let Target::Soft(q) = loss.posterior_targets(rows, noisy, &rows.t).unwrap() else { panic!("hard targets") };
+            let q = q.to_vec().unwrap();
+            for (row, (q, y)) in q.chunks_exact(V).zip(y.chunks_exact(V)).enumerate() {
+                let want = process.posterior(y, &prior(row), rows.t[row] as usize);
+                assert!(q.iter().zip(&want).all(|(q, w)| (*q as f64 - w).abs() < 1e-4), "{row}: {q:?} {want:?}");
+            }
+            q
+        };
+        let q = check(&rows, &single);
+        // Smoothed at pure noise, sure where it is clean.
+        assert!(q[0] < 0.9 && q[3 * V + 1] > 0.999, "{q:?}");
+        let prior = (0..4).flat_map(mixed).map(|p| p as f32).collect();
+        check(&Rows { prior: Some(prior), ..rows.clone() }, &mixed);
     }
 }

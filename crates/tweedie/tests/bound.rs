@@ -249,6 +249,9 @@ fn an_untrained_network_knows_nothing() {
     assert!(bound.of(&predict, &Device::Cpu, &Known { vocab: 8, ..known }).is_err());
 }
 
+/// ln p of what is seen of an example, were it this text.
+type LogP<'a> = dyn Fn(usize, &[u32; 4]) -> f64 + 'a;
+
 /// One of two texts, with their ends (2) and padding (3), known up to what is seen of them.
 struct TwoTexts(Process);
 
@@ -257,8 +260,7 @@ const TWO: [[u32; 4]; 2] = [[0, 2, 3, 3], [0, 1, 2, 3]];
 impl Predict for TwoTexts {
     fn scores(&self, input: &Input, t: &[u32], clean: &Tensor) -> Result<Vec<Score>> {
         let clean = clean.to_vec_u32()?;
-        // ln p of what is seen of example e, for each text.
-        let seen: Box<dyn Fn(usize, &[u32; 4]) -> f64> = match input {
+        let seen: Box<LogP> = match input {
             Input::Noisy(noisy) => {
                 let (y, evidence) = (noisy.vectors(DType::F32)?.to_vec()?, |e: usize| self.0.evidence(t[e] as usize));
                 let y = move |e: usize, i: usize, k: u32| y[(e * 4 + i) * 4 + k as usize] as f64;

@@ -25,6 +25,17 @@ pub enum MixedTarget {
     Posterior,
 }
 
+/// What label smoothing smooths (TDD).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SmoothingIn {
+    /// The target, alike at all times: a network can then never be sure, though the noisy vector shows its token.
+    Target,
+    /// The label before it is corrupted: the target is its posterior given the noisy vector, ∝ ((1−ε)·one-hot + ε/K)·exp(κ·y_t), smoothed at
+    /// pure noise and one-hot where it is clean.
+    Prior,
+}
+
 /// How masked tokens count in MDD's loss of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -45,6 +56,8 @@ pub struct LossConfig {
     pub weighted: bool,
     /// Label smoothing.
     pub smoothing: f32,
+    /// What it smooths (TDD).
+    pub smoothing_in: SmoothingIn,
     /// Target of mixed images.
     pub mixed: MixedTarget,
     /// Weight of padding beside 1 for other tokens, in \[0, 1\]. Below 1, short texts in long sequences are less about
@@ -60,6 +73,7 @@ impl Default for LossConfig {
             kind: LossKind::CrossEntropy,
             weighted: false,
             smoothing: 0.1,
+            smoothing_in: SmoothingIn::Target,
             mixed: MixedTarget::Posterior,
             pad_weight: 1.0,
             mask_weight: MaskWeight::Inverse,

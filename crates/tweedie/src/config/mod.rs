@@ -8,7 +8,7 @@ mod sample;
 mod train;
 
 pub use data::{Corrupt, DataConfig};
-pub use loss::{LossConfig, LossKind, MaskWeight, MixedTarget};
+pub use loss::{LossConfig, LossKind, MaskWeight, MixedTarget, SmoothingIn};
 pub use process::ProcessConfig;
 pub use sample::{GuidanceShape, NoiseKind, PosteriorMean, Rank, SampleConfig, SamplerKind, Start, Unmasking};
 pub use train::{Optimizer, Precision, TrainConfig};

@@ -4,7 +4,7 @@ use tweedie_engine::{Device, Noise, rng};
 
 use super::{Trainer, stream};
 use crate::augment::Mix;
-use crate::config::MixedTarget;
+use crate::config::{MixedTarget, SmoothingIn};
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::loss::{ClassTargets, Rows, known_tokens, token_weights};
@@ -63,7 +63,10 @@ impl Trainer {
             r.known = Some(known_tokens(&r, n, share, seed, self.step as u32));
         }
         if let (Some(mix), MixedTarget::Posterior) = (&batch.mix, self.config.loss.mixed) {
-            r.targets = Some(self.posterior_targets(&r, &batch.labels, mix)?);
+            match self.config.loss.smoothing_in {
+                SmoothingIn::Prior if self.config.loss.smoothing > 0.0 => r.prior = Some(self.smoothed_prior(batch)),
+                _ => r.targets = Some(self.posterior_targets(&r, &batch.labels, mix)?),
+            }
         }
         Ok(r)
     }
@@ -87,6 +90,15 @@ impl Trainer {
             q[b as usize] += 1.0 - p;
         }
         Ok(q)
+    }
+
+    /// For each noisy copy of a mixed image the chances of all classes before the label is drawn: both labels, smoothed.
+    fn smoothed_prior(&self, batch: &Batch) -> Vec<f32> {
+        let (k, smoothing) = (self.config.train.kfold, self.config.loss.smoothing);
+        let ClassTargets::Soft(q) = self.targets(batch, 0..batch.labels.len()) else { return Vec::new() };
+        let v = self.config.model.classes;
+        let smooth = |q: &f32| (1.0 - smoothing) * q + smoothing / v as f32;
+        q.chunks_exact(v).flat_map(|row| row.iter().map(smooth).collect::<Vec<_>>().repeat(k)).collect()
     }
 
     pub(super) fn targets(&self, batch: &Batch, range: std::ops::Range<usize>) -> ClassTargets {
