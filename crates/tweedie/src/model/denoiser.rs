@@ -334,10 +334,14 @@ impl Denoiser {
                 x
             }
         };
-        let features = self.norm.forward(p, ids, &x)?;
+        self.add_direct(t, self.norm.forward(p, ids, &x)?, context)
+    }
+
+    /// `features` with what the direct path adds, where there is one.
+    fn add_direct(&self, tape: &Tape, features: Var, context: &Context) -> Result<Var> {
         match (self.direct, &context.direct) {
             (None, _) => Ok(features),
-            (Some(_), Some(direct)) => Ok(elementwise::add(t, &features, direct)?),
+            (Some(_), Some(direct)) => Ok(elementwise::add(tape, &features, direct)?),
             (Some(_), None) => Err(Error::Input("this context belongs to a model without a direct path".into())),
         }
     }
