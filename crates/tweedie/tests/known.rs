@@ -213,6 +213,7 @@ fn what_cannot_know_is_refused() {
     };
     refused(&|c| c.train.known = 1.5, "[0, 1]");
     refused(&|c| c.data.task = Task::Class, "captions");
+    refused(&|c| c.process.schedule = ScheduleKind::VocabAware, "vocab-aware");
     refused(&|c| c.model.denoiser.condition_attention = ConditionAttention::Full, "prefix");
     let dit = |c: &mut Config| {
         c.model.denoiser = DenoiserConfig { kind: DenoiserKind::Dit, ..DenoiserConfig::new(24, 2, 2) };
