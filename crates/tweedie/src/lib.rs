@@ -62,8 +62,11 @@ pub mod error;
 pub mod evaluate;
 pub mod files;
 pub mod generate;
+#[allow(dead_code)]
+mod guard;
 pub mod image;
 pub mod interrupt;
+pub mod limits;
 pub mod loss;
 pub mod metrics;
 pub mod model;
