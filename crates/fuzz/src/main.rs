@@ -44,6 +44,9 @@ struct Arguments {
     /// Run the inputs from this one on in this process (what the command starts for itself).
     #[arg(long, hide = true)]
     worker: Option<u64>,
+    /// Only write the inputs that the target begins with into this folder.
+    #[arg(long, requires = "target")]
+    write_inputs: Option<PathBuf>,
     /// Give one file to the target in this process.
     #[arg(long, requires = "target")]
     file: Option<PathBuf>,
@@ -51,9 +54,10 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let args = Arguments::parse();
-    let result = match (&args.worker, &args.file) {
-        (Some(from), _) => worker::run(&args, *from).map(|()| true),
-        (_, Some(file)) => one(&args, file).map(|()| true),
+    let result = match &args {
+        Arguments { worker: Some(from), .. } => worker::run(&args, *from).map(|()| true),
+        Arguments { file: Some(file), .. } => one(&args, file).map(|()| true),
+        Arguments { write_inputs: Some(folder), .. } => write_inputs(&args, folder).map(|()| true),
         _ => attack(&args),
     };
     match result {
@@ -78,6 +82,16 @@ fn one(args: &Arguments, file: &Path) -> Result<(), String> {
     let scratch = tweedie_fuzz::Scratch::new().map_err(|e| e.to_string())?;
     for target in chosen(args)? {
         println!("{}: {}", target.name, if (target.run)(&scratch, &bytes) { "read" } else { "refused" });
+    }
+    Ok(())
+}
+
+fn write_inputs(args: &Arguments, folder: &Path) -> Result<(), String> {
+    for target in chosen(args)? {
+        for (i, bytes) in target.inputs().map_err(|e| e.to_string())?.iter().enumerate() {
+            let file = folder.join(format!("{}-{i:03}", target.name));
+            std::fs::write(&file, bytes).map_err(|e| format!("{}: {e}", file.display()))?;
+        }
     }
     Ok(())
 }

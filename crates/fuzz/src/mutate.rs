@@ -104,10 +104,36 @@ pub fn mutate(seeds: &[Vec<u8>], seed: u64, index: u64) -> Vec<u8> {
     bytes
 }
 
+/// Where sizes are written in headers: bytes that stand before them, and how far.
+const FIELDS: [(&[u8], usize); 12] = [
+    (b"\xff\xc0", 5), // JPEG, height and width
+    (b"\xff\xc2", 5),
+    (b"\xff\xc4", 2), // a JPEG's Huffman table
+    (b"\xff\xda", 2), // a JPEG's scan
+    (b"IHDR", 4),
+    (b"IDAT", 0),
+    (b"VP8 ", 14),
+    (b"VP8L", 5),
+    (b"VP8X", 8),
+    (b"ANMF", 10),
+    (b"ustar", 0),
+    (b"PAR1", 0),
+];
+
+/// Somewhere: headers and footers decide most, so half of the places lie there.
+fn place(bytes: &[u8], rng: &mut Rng) -> usize {
+    let n = bytes.len();
+    match rng.below(4) {
+        0 => rng.below(n.min(64)),
+        1 => n - 1.min(n) - rng.below(n.min(512)),
+        _ => rng.below(n),
+    }
+}
+
 fn change(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], rng: &mut Rng) {
     let n = bytes.len();
-    let at = rng.below(n);
-    match rng.below(13) {
+    let at = place(bytes, rng);
+    match rng.below(15) {
         0 if n > 0 => bytes[at] ^= 1 << rng.below(8),
         1 if n > 0 => bytes[at] = rng.bits() as u8,
         2 | 3 => number(bytes, at, rng),
@@ -134,6 +160,13 @@ fn change(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], rng: &mut Rng) {
             bytes.splice(at..end, piece.iter().copied());
         }
         11 => quoted(bytes, at, rng),
+        12 => {
+            let (mark, behind) = rng.of(&FIELDS).copied().unwrap_or_default();
+            if let Some(found) = bytes.windows(mark.len()).position(|w| w == mark) {
+                number(bytes, found + mark.len() + behind - 2.min(behind) + rng.below(5), rng);
+            }
+        }
+        13 => varint(bytes, at, rng),
         _ => {
             let random: Vec<u8> = (0..rng.below(16)).map(|_| rng.bits() as u8).collect();
             bytes.splice(at..at, random);
@@ -153,6 +186,19 @@ fn number(bytes: &mut [u8], at: usize, rng: &mut Rng) {
         raw.reverse();
     }
     bytes.iter_mut().skip(at).zip(raw).for_each(|(b, new)| *b = new);
+}
+
+/// Replace the variable-length integer at `at`, as Thrift writes those of a Parquet footer, by another.
+fn varint(bytes: &mut Vec<u8>, at: usize, rng: &mut Rng) {
+    let end = bytes.iter().skip(at).position(|b| *b < 0x80).map_or(bytes.len(), |i| at + i + 1);
+    let mut value = rng.of(&NUMBERS).copied().unwrap_or_default();
+    let mut raw = Vec::new();
+    while value >= 0x80 {
+        raw.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    raw.push(value as u8);
+    bytes.splice(at..end, raw);
 }
 
 /// Replace the run of ASCII digits at or after `at` by another number.
