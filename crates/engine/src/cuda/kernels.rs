@@ -68,7 +68,7 @@ pub fn compile(file: &KernelFile, arch: &str) -> Result<Vec<u8>> {
 }
 
 fn rtc_check(call: &'static str, rc: rtc::nvrtcResult) -> Result<()> {
-    if rc == rtc::nvrtcResult::NVRTC_SUCCESS { Ok(()) } else { Err(Error::Cuda { call, message: format!("{rc:?}") }) }
+    if rc == rtc::nvrtcResult::NVRTC_SUCCESS { Ok(()) } else { Err(Error::Cuda { call, message: format!("{rc:?}"), sticky: false }) }
 }
 
 pub(super) fn compile_source(source: &Source, variant: u32, arch: &str) -> Result<Vec<u8>> {
@@ -112,9 +112,14 @@ pub(super) fn compile_source(source: &Source, variant: u32, arch: &str) -> Resul
 
 /// FNV-1a over 128 bits: names cache files by content.
 pub(super) fn fingerprint(parts: &[&str]) -> String {
+    checksum(&parts.iter().map(|p| p.as_bytes()).collect::<Vec<_>>())
+}
+
+/// The same of bytes.
+pub(super) fn checksum(parts: &[&[u8]]) -> String {
     let mut h: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     for p in parts {
-        for b in p.bytes().chain([0xff]) {
+        for &b in p.iter().chain(&[0xff]) {
             h = (h ^ b as u128).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
         }
     }
@@ -178,6 +183,7 @@ impl Cuda {
                 cu!(cuModuleGetFunction(&mut handle, module, c_name.as_ptr())).map_err(|e| Error::Cuda {
                     call: "cuModuleGetFunction",
                     message: format!("{name} in {}: {e}", source.file),
+                    sticky: e.is_sticky(),
                 })?;
                 Function { handle, shared: 48 << 10 }
             }
