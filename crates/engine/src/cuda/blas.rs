@@ -382,7 +382,9 @@ impl Blas {
             }
         }
         let mut products = lock(&cuda.0.products);
-        products.timed(&product, plan.algo.data);
+        if best.is_finite() {
+            products.timed(&product, plan.algo.data);
+        }
         products.used(&product, plan.algo.data);
         drop(products);
         Ok(Some(plan))

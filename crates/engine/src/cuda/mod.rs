@@ -254,6 +254,7 @@ impl Cuda {
     ) -> Result<std::result::Result<u64, [usize; 4]>> {
         let mut p = 0;
         // Anything but a lack of memory is an error of its own: after a failed kernel this call fails too.
+        // SAFETY: driver API call; the context is bound, `p` is a live local.
         let ask = |p: &mut u64| match unsafe { sys::cuMemAlloc_v2(p, size) } {
             CUresult::CUDA_ERROR_OUT_OF_MEMORY => Ok(false),
             rc => check("cuMemAlloc_v2", rc).map(|()| true),
