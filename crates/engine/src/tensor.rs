@@ -402,10 +402,12 @@ impl Tensor {
     }
 }
 
-/// Elements of a tensor of `shape`, which must be so few that memory can hold them.
+/// Elements of a tensor of `shape`, which must be so few that memory can hold them. Axes beside one of 0 are multiplied too: no
+/// product of some of them may be more than a `usize`.
 pub(crate) fn elements(op: &'static str, shape: &[usize]) -> Result<usize> {
-    let n = shape.iter().try_fold(1_usize, |n, &axis| n.checked_mul(axis));
-    n.filter(|n| *n <= isize::MAX as usize / 4)
+    let n = shape.iter().try_fold(1_usize, |n, &axis| n.checked_mul(axis.max(1)));
+    n.map(|n| if shape.contains(&0) { 0 } else { n })
+        .filter(|n| *n <= isize::MAX as usize / 4)
         .ok_or_else(|| Error::op(op, format!("a tensor {shape:?} has more elements than any memory")))
 }
 
@@ -418,6 +420,17 @@ fn check_len(shape: &[usize], len: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// In every build: a kernel would write beyond the tensor.
+    #[test]
+    fn a_view_beyond_its_tensor_is_found() {
+        let t = Tensor::zeros(&Device::Cpu, &[4, 3], DType::F32).unwrap();
+        assert_eq!(t.view(3, &[3, 3]).f32s().len(), 9);
+        for (start, shape) in [(4, [3, 3]), (12, [1, 1]), (usize::MAX, [1, 1]), (0, [usize::MAX, 2]), (1, [usize::MAX, 1])] {
+            let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| t.view(start, &shape))).is_err();
+            assert!(found, "{shape:?} from {start}");
+        }
+    }
 
     #[test]
     fn bf16_rounds_to_nearest_even() {

@@ -10,6 +10,11 @@ use cudarc::nvrtc::sys as rtc;
 use super::{Cuda, cu, libraries, lock};
 use crate::error::{Error, Result};
 
+/// Most parameters of a kernel.
+pub(super) const MAX_PARAMS: usize = 32;
+/// Dynamic shared memory that any kernel has, whatever it declares itself; more is asked for.
+const SHARED: usize = 16 << 10;
+
 pub(super) const PRELUDE: &str = include_str!("prelude.cu");
 
 /// The text of one kernel file.
@@ -57,9 +62,30 @@ pub(super) struct Cache {
 }
 
 #[derive(Clone, Copy)]
-struct Function {
-    handle: sys::CUfunction,
+pub(super) struct Function {
+    pub handle: sys::CUfunction,
     shared: usize, // dynamic shared memory it is set up for
+    /// Bytes of each of its parameters, as many as there are; `None` where the driver does not tell.
+    pub params: Option<Params>,
+}
+
+/// Bytes of the parameters of a kernel.
+pub(super) type Params = ([u8; MAX_PARAMS], usize);
+
+/// What the driver knows of a kernel's parameters.
+fn params_of(f: sys::CUfunction) -> Option<Params> {
+    let mut sizes = [0; MAX_PARAMS];
+    for i in 0..=MAX_PARAMS {
+        let (mut offset, mut size) = (0, 0);
+        // SAFETY: driver API call; the function is loaded, the rest are live locals.
+        match unsafe { sys::cuFuncGetParamInfo(f, i, &mut offset, &mut size) } {
+            sys::CUresult::CUDA_SUCCESS => *sizes.get_mut(i)? = u8::try_from(size).ok()?,
+            // Past the last one.
+            sys::CUresult::CUDA_ERROR_INVALID_VALUE if i > 0 => return Some((sizes, i)),
+            _ => return None,
+        }
+    }
+    None
 }
 
 /// Compile a kernel file for `arch` (such as `sm_90`); needs libnvrtc but no GPU.
@@ -164,7 +190,7 @@ impl Cuda {
         variant: u32,
         name: &'static str,
         shared: usize,
-    ) -> Result<sys::CUfunction> {
+    ) -> Result<Function> {
         let mut cache = lock(&self.0.kernels);
         let key = (source.file, variant, name);
         let mut f = match cache.functions.get(&key) {
@@ -185,16 +211,17 @@ impl Cuda {
                     message: format!("{name} in {}: {e}", source.file),
                     sticky: e.is_sticky(),
                 })?;
-                Function { handle, shared: 48 << 10 }
+                Function { handle, shared: SHARED, params: params_of(handle) }
             }
         };
         if shared > f.shared {
             let attr = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            cu!(cuFuncSetAttribute(f.handle, attr, shared as i32))?;
+            let bytes = i32::try_from(shared).map_err(|_| Error::op(name, format!("{shared} bytes of shared memory")))?;
+            cu!(cuFuncSetAttribute(f.handle, attr, bytes))?;
             f.shared = shared;
         }
         cache.functions.insert(key, f);
-        Ok(f.handle)
+        Ok(f)
     }
 
     /// Blocks of a kernel that run at the same time, on the whole device: what a kernel that shares out its work itself
@@ -208,7 +235,7 @@ impl Cuda {
         shared: usize,
     ) -> Result<usize> {
         self.bind()?;
-        let f = self.kernel(source, variant, name, shared)?;
+        let f = self.kernel(source, variant, name, shared)?.handle;
         let mut blocks = 0;
         cu!(cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, f, threads as i32, shared))?;
         Ok(blocks.max(1) as usize * self.info().multiprocessors)

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 
 use cudarc::driver::sys;
 
+use super::kernels::{MAX_PARAMS, Params};
 use super::{Cuda, Source, TileMap, check, cu, is_sticky, log};
 use crate::error::{Error, Result, ensure};
 
@@ -78,8 +79,6 @@ macro_rules! by_type {
 }
 pub(crate) use by_type;
 
-/// Most parameters of a kernel.
-const MAX_PARAMS: usize = 32;
 /// Most bytes of parameters that every driver takes.
 const MAX_PARAM_BYTES: usize = 4096;
 /// Most blocks along the axes of a grid.
@@ -117,17 +116,23 @@ fn int(name: &'static str, place: usize, size: usize) -> Result<i32> {
     })
 }
 
-/// Whether so many maps and these arguments are what a launch can carry.
-fn check_params(name: &'static str, maps: usize, args: &[Arg]) -> Result<()> {
+/// Whether so many maps and these arguments are what a launch can carry, and what the kernel takes: the driver would read whatever
+/// lies behind too few of them.
+fn check_params(name: &'static str, maps: usize, args: &[Arg], kernel: Option<&Params>) -> Result<()> {
+    let count = maps + args.len();
     let size = |a: &Arg| if matches!(a, Arg::Ptr(_) | Arg::I64(_)) { 8 } else { 4 };
-    // Each on its own boundary: what is added to four bytes is at most their alignment.
+    // Each lies at a multiple of its size.
     let bytes = maps * size_of::<TileMap>() + args.iter().map(size).fold(0, |at: usize, n| at.next_multiple_of(n) + n);
     ensure!(
-        maps + args.len() <= MAX_PARAMS && bytes <= MAX_PARAM_BYTES,
+        count <= MAX_PARAMS && bytes <= MAX_PARAM_BYTES,
         name,
-        "{} parameters of {bytes} bytes; a launch takes {MAX_PARAMS} of {MAX_PARAM_BYTES}",
-        maps + args.len()
+        "{count} parameters of {bytes} bytes; a launch takes {MAX_PARAMS} of {MAX_PARAM_BYTES}"
     );
+    if let Some((sizes, wanted)) = kernel {
+        let given = std::iter::repeat_n(size_of::<TileMap>(), maps).chain(args.iter().map(size));
+        let fits = count == *wanted && given.zip(sizes).all(|(n, w)| n == usize::from(*w));
+        ensure!(fits, name, "engine bug: {count} parameters {args:?}, the kernel takes {:?}", &sizes[..*wanted]);
+    }
     Ok(())
 }
 
@@ -162,9 +167,10 @@ impl Cuda {
             return Ok(());
         }
         let dims = Dims::new(name, grid.into(), block, shared, self.info().shared_per_block)?;
-        check_params(name, maps.len(), args)?;
         self.bind()?;
-        let f = self.kernel(source, variant, name, shared)?;
+        let kernel = self.kernel(source, variant, name, shared)?;
+        check_params(name, maps.len(), args, kernel.params.as_ref())?;
+        let f = kernel.handle;
         let mut params = [std::ptr::null_mut::<c_void>(); MAX_PARAMS];
         let mut ints = [0_i32; MAX_PARAMS];
         for (p, map) in params.iter_mut().zip(maps) {
@@ -272,10 +278,29 @@ mod tests {
     #[test]
     fn parameters_of_a_launch_are_limited() {
         let all = vec![Arg::from(1_i64); MAX_PARAMS];
-        assert!(check_params("norm_fwd", 0, &all).is_ok());
-        assert!(check_params("norm_fwd", 6, &all[..26]).is_ok());
-        let e = check_params("norm_fwd", 1, &all).unwrap_err().to_string();
+        let check = |maps, args: &[Arg]| check_params("norm_fwd", maps, args, None);
+        assert!(check(0, &all).is_ok() && check(6, &all[..26]).is_ok());
+        let e = check(1, &all).unwrap_err().to_string();
         assert_eq!(e, "norm_fwd: 33 parameters of 384 bytes; a launch takes 32 of 4096");
-        assert!(check_params("norm_fwd", 32, &[]).is_ok(), "32 maps are 4096 bytes");
+        assert!(check(32, &[]).is_ok(), "32 maps are 4096 bytes");
+    }
+
+    #[test]
+    fn too_few_or_other_parameters_are_refused() {
+        let mut sizes = [0; MAX_PARAMS];
+        sizes[..4].copy_from_slice(&[128, 8, 4, 8]);
+        let kernel = (sizes, 4);
+        let check = |maps, args: &[Arg]| check_params("norm_fwd", maps, args, Some(&kernel));
+        assert!(check(1, args![7_u64, 5_usize, 5_i64]).is_ok());
+        let wrong: [(usize, &[Arg]); 4] = [
+            (0, args![7_u64, 5_usize, 5_i64]),
+            (1, args![7_u64, 5_usize]),
+            (1, args![7_u64, 5_usize, 5_usize]),
+            (1, args![7_u64, 5_usize, 5_i64, 1.0_f32]),
+        ];
+        for (maps, args) in wrong {
+            let e = check(maps, args).unwrap_err().to_string();
+            assert!(e.contains("the kernel takes [128, 8, 4, 8]"), "{e}");
+        }
     }
 }
