@@ -426,7 +426,9 @@ mod tests {
     fn a_view_beyond_its_tensor_is_found() {
         let t = Tensor::zeros(&Device::Cpu, &[4, 3], DType::F32).unwrap();
         assert_eq!(t.view(3, &[3, 3]).f32s().len(), 9);
-        for (start, shape) in [(4, [3, 3]), (12, [1, 1]), (usize::MAX, [1, 1]), (0, [usize::MAX, 2]), (1, [usize::MAX, 1])] {
+        for (start, shape) in
+            [(4, [3, 3]), (12, [1, 1]), (usize::MAX, [1, 1]), (0, [usize::MAX, 2]), (1, [usize::MAX, 1])]
+        {
             let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| t.view(start, &shape))).is_err();
             assert!(found, "{shape:?} from {start}");
         }

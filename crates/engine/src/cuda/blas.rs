@@ -167,7 +167,11 @@ unsafe impl Send for Blas {}
 unsafe impl Sync for Blas {}
 
 fn check(call: &'static str, rc: Status) -> Result<()> {
-    if rc == Status::CUBLAS_STATUS_SUCCESS { Ok(()) } else { Err(Error::Cuda { call, message: format!("{rc:?}"), sticky: false }) }
+    if rc == Status::CUBLAS_STATUS_SUCCESS {
+        Ok(())
+    } else {
+        Err(Error::Cuda { call, message: format!("{rc:?}"), sticky: false })
+    }
 }
 
 /// `blas!(cublasLtCreate(&mut h))`: call and check.
@@ -350,7 +354,8 @@ impl Blas {
         // Time on scratch outputs: where the product is added to `c`, a repeated run would change the caller's data.
         let Batch { count, apart } = key.batch;
         let room = |shape: &[usize]| elements("matmul", shape);
-        let out = cuda.alloc(room(&[count - 1, apart[2]])?.saturating_add(room(&[g.m, g.c.stride])?) * g.c.dtype.size())?;
+        let out =
+            cuda.alloc(room(&[count - 1, apart[2]])?.saturating_add(room(&[g.m, g.c.stride])?) * g.c.dtype.size())?;
         let vector = cuda.alloc(g.m.max(g.n) * 4)?;
         let aux = match g.epilogue {
             // Stored in the type of the product.

@@ -94,7 +94,11 @@ pub fn compile(file: &KernelFile, arch: &str) -> Result<Vec<u8>> {
 }
 
 fn rtc_check(call: &'static str, rc: rtc::nvrtcResult) -> Result<()> {
-    if rc == rtc::nvrtcResult::NVRTC_SUCCESS { Ok(()) } else { Err(Error::Cuda { call, message: format!("{rc:?}"), sticky: false }) }
+    if rc == rtc::nvrtcResult::NVRTC_SUCCESS {
+        Ok(())
+    } else {
+        Err(Error::Cuda { call, message: format!("{rc:?}"), sticky: false })
+    }
 }
 
 pub(super) fn compile_source(source: &Source, variant: u32, arch: &str) -> Result<Vec<u8>> {
@@ -216,7 +220,8 @@ impl Cuda {
         };
         if shared > f.shared {
             let attr = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            let bytes = i32::try_from(shared).map_err(|_| Error::op(name, format!("{shared} bytes of shared memory")))?;
+            let bytes =
+                i32::try_from(shared).map_err(|_| Error::op(name, format!("{shared} bytes of shared memory")))?;
             cu!(cuFuncSetAttribute(f.handle, attr, bytes))?;
             f.shared = shared;
         }

@@ -87,8 +87,7 @@ fn folders() -> Vec<PathBuf> {
         out.push(p.join("lib64"));
     }
     out.extend(["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib", "/usr/lib/x86_64-linux-gnu"].map(PathBuf::from));
-    let mut prefixes: Vec<PathBuf> =
-        ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|v| absolute(v)).collect();
+    let mut prefixes: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|v| absolute(v)).collect();
     prefixes.extend(beside_programs(&std::env::var_os("PATH").unwrap_or_default()));
     for prefix in prefixes {
         for python in subfolders(prefix.join("lib")).into_iter().filter(|p| starts(p, "python3")) {

@@ -154,7 +154,10 @@ impl Cuda {
     pub fn import_products(&self, text: &str) -> Result<()> {
         let done = lock(&self.0.products).import(text);
         let changed = done.map_err(|why| {
-            Error::op("products", format!("the file of algorithms {why}; they are chosen again, results may differ in the last bits"))
+            Error::op(
+                "products",
+                format!("the file of algorithms {why}; they are chosen again, results may differ in the last bits"),
+            )
         })?;
         self.forget_plans(&changed);
         Ok(())
