@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 
 /// Most parameters of a kernel.
 pub(super) const MAX_PARAMS: usize = 32;
-/// Dynamic shared memory that any kernel has, whatever it declares itself; more is asked for.
-const SHARED: usize = 16 << 10;
+/// Shared memory that a block has without being asked for more, with what the kernel itself declares.
+const SHARED: usize = 48 << 10;
 
 pub(super) const PRELUDE: &str = include_str!("prelude.cu");
 
@@ -215,7 +215,10 @@ impl Cuda {
                     message: format!("{name} in {}: {e}", source.file),
                     sticky: e.is_sticky(),
                 })?;
-                Function { handle, shared: SHARED, params: params_of(handle) }
+                let (attr, mut own) = (sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, 0);
+                cu!(cuFuncGetAttribute(&mut own, attr, handle))?;
+                let shared = SHARED.saturating_sub(usize::try_from(own).unwrap_or(0));
+                Function { handle, shared, params: params_of(handle) }
             }
         };
         if shared > f.shared {
