@@ -88,12 +88,18 @@ impl From<Error> for Failure {
                 Failure::input("CUDA is not usable on this machine").cause(why).hint("tweedie devices")
             }
             Error::Op { op: "device", message } => Failure::input(message).hint("tweedie devices"),
-            Error::OutOfMemory { .. } => Failure::input(e.to_string()).hint("nvidia-smi"),
+            Error::OutOfMemory { .. } => hinted(Failure::input(e.to_string()), e.hint()),
             Error::Op { .. } => Failure::ours(e.to_string()),
-            Error::Cuda { .. } | Error::Compile { .. } => {
-                Failure::ours(e.to_string()).hint("tweedie selftest --device cuda")
-            }
+            Error::Cuda { .. } | Error::Compile { .. } => hinted(Failure::ours(e.to_string()), e.hint()),
         }
+    }
+}
+
+/// With the engine's hint, where it has one.
+fn hinted(f: Failure, hint: Option<&str>) -> Failure {
+    match hint {
+        Some(h) => f.hint(h),
+        None => f,
     }
 }
 
@@ -181,7 +187,7 @@ mod tests {
     #[test]
     fn a_missing_gpu_is_input_and_a_failed_call_is_ours() {
         assert_eq!(Failure::from(Error::NoCuda("x".into())).kind, Kind::Input);
-        assert_eq!(Failure::from(Error::Cuda { call: "f", message: "x".into() }).kind, Kind::Ours);
+        assert_eq!(Failure::from(Error::Cuda { call: "f", message: "x".into(), sticky: false }).kind, Kind::Ours);
         assert_eq!(Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)).kind, Kind::Silent);
     }
 }

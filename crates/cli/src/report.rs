@@ -40,6 +40,7 @@ pub fn note(text: &str) {
 pub fn open_device(name: &str) -> Result<Choice> {
     let choice = Device::open(name)?;
     let _ = writeln!(io::stderr(), "device: {} ({})", choice.device, choice.reason);
+    choice.device.take_notes().iter().for_each(|n| note(&format!("note: {n}")));
     Ok(choice)
 }
 

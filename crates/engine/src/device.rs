@@ -84,6 +84,32 @@ impl Device {
             Device::Cuda(c) => c.synchronize(),
         }
     }
+
+    /// The algorithms that matrix products were computed with so far, as text; a CPU has no choice of them. A run that keeps it
+    /// and gives it to [`Device::import_products`] before it goes on computes the same bits.
+    pub fn export_products(&self) -> Option<String> {
+        match self {
+            Device::Cpu => None,
+            Device::Cuda(c) => Some(c.export_products()),
+        }
+    }
+
+    /// Compute matrix products by these algorithms. An error where the text is damaged or from another GPU, driver or library:
+    /// then they are chosen as if there were none.
+    pub fn import_products(&self, text: &str) -> Result<()> {
+        match self {
+            Device::Cpu => Ok(()),
+            Device::Cuda(c) => c.import_products(text),
+        }
+    }
+
+    /// What is to be said about the device's caches on disk; each note is given once.
+    pub fn take_notes(&self) -> Vec<String> {
+        match self {
+            Device::Cpu => Vec::new(),
+            Device::Cuda(c) => c.take_notes(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -96,24 +96,27 @@ impl Tensor {
 
     /// Wrap a CPU buffer that an op filled.
     pub(crate) fn from_buf(buf: Buf, shape: &[usize]) -> Tensor {
-        debug_assert_eq!(buf.len(), shape.iter().product::<usize>());
+        let fits = elements("tensor", shape).is_ok_and(|n| n == buf.len());
+        assert!(fits, "engine bug: a buffer of {} values for {shape:?}", buf.len());
         Tensor::wrap(Storage::F32(buf), shape, DType::F32)
     }
 
     /// Host data on a GPU. While a graph is captured they are a constant of that graph: copied once, now, to memory that no
     /// replay writes.
+    #[track_caller]
     fn upload<T: Copy>(c: &crate::cuda::Cuda, shape: &[usize], dtype: DType, data: &[T]) -> Result<Tensor> {
         if c.is_capturing() {
             let made = Tensor::wrap(Storage::Cuda(c.constant(data)?), shape, dtype);
             c.keep(made.clone());
             return Ok(made);
         }
-        let b = c.alloc(std::mem::size_of_val(data))?;
+        let b = c.alloc(std::mem::size_of_val(data)).map_err(|e| e.for_tensor(shape, dtype))?;
         c.upload(&b, data)?;
         Ok(Tensor::wrap(Storage::Cuda(b), shape, dtype))
     }
 
     /// f32 values on `device`.
+    #[track_caller]
     pub fn from_f32(device: &Device, shape: &[usize], data: Vec<f32>) -> Result<Tensor> {
         check_len(shape, data.len())?;
         match device {
@@ -123,6 +126,7 @@ impl Tensor {
     }
 
     /// u32 values on `device`.
+    #[track_caller]
     pub fn from_u32(device: &Device, shape: &[usize], data: Vec<u32>) -> Result<Tensor> {
         check_len(shape, data.len())?;
         match device {
@@ -132,6 +136,7 @@ impl Tensor {
     }
 
     /// bf16 bit patterns on `device`.
+    #[track_caller]
     pub fn from_bf16(device: &Device, shape: &[usize], data: Vec<u16>) -> Result<Tensor> {
         check_len(shape, data.len())?;
         match device {
@@ -141,6 +146,7 @@ impl Tensor {
     }
 
     /// Zeros.
+    #[track_caller]
     pub fn zeros(device: &Device, shape: &[usize], dtype: DType) -> Result<Tensor> {
         let n = elements("tensor", shape)?;
         match device {
@@ -158,9 +164,11 @@ impl Tensor {
     }
 
     /// An uninitialised GPU tensor for an op to fill.
+    #[track_caller]
     pub(crate) fn cuda(c: &crate::cuda::Cuda, shape: &[usize], dtype: DType) -> Result<Tensor> {
         let n = elements("tensor", shape)?;
-        Ok(Tensor::wrap(Storage::Cuda(c.alloc(n * dtype.size())?), shape, dtype))
+        let buffer = c.alloc(n * dtype.size()).map_err(|e| e.for_tensor(shape, dtype))?;
+        Ok(Tensor::wrap(Storage::Cuda(buffer), shape, dtype))
     }
 
     /// The shape.
@@ -217,7 +225,9 @@ impl Tensor {
 
     /// `len` elements from `start` of the flat data, under `shape`, sharing storage.
     pub(crate) fn view(&self, start: usize, shape: &[usize]) -> Tensor {
-        debug_assert!(start + shape.iter().product::<usize>() <= self.len());
+        // Ops have checked their inputs; kernels would write beyond a tensor whose bounds are wrong, so this is looked at again.
+        let end = elements("view", shape).ok().and_then(|n| n.checked_add(start));
+        assert!(end.is_some_and(|e| e <= self.len()), "engine bug: a view {shape:?} from {start} of {self:?}");
         Tensor { offset: self.offset + start, shape: shape.to_vec(), ..self.clone() }
     }
 
@@ -392,10 +402,12 @@ impl Tensor {
     }
 }
 
-/// Elements of a tensor of `shape`, which must be so few that memory can hold them.
+/// Elements of a tensor of `shape`, which must be so few that memory can hold them. Axes beside one of 0 are multiplied too: no
+/// product of some of them may be more than a `usize`.
 pub(crate) fn elements(op: &'static str, shape: &[usize]) -> Result<usize> {
-    let n = shape.iter().try_fold(1_usize, |n, &axis| n.checked_mul(axis));
-    n.filter(|n| *n <= isize::MAX as usize / 4)
+    let n = shape.iter().try_fold(1_usize, |n, &axis| n.checked_mul(axis.max(1)));
+    n.map(|n| if shape.contains(&0) { 0 } else { n })
+        .filter(|n| *n <= isize::MAX as usize / 4)
         .ok_or_else(|| Error::op(op, format!("a tensor {shape:?} has more elements than any memory")))
 }
 
@@ -408,6 +420,19 @@ fn check_len(shape: &[usize], len: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// In every build: a kernel would write beyond the tensor.
+    #[test]
+    fn a_view_beyond_its_tensor_is_found() {
+        let t = Tensor::zeros(&Device::Cpu, &[4, 3], DType::F32).unwrap();
+        assert_eq!(t.view(3, &[3, 3]).f32s().len(), 9);
+        for (start, shape) in
+            [(4, [3, 3]), (12, [1, 1]), (usize::MAX, [1, 1]), (0, [usize::MAX, 2]), (1, [usize::MAX, 1])]
+        {
+            let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| t.view(start, &shape))).is_err();
+            assert!(found, "{shape:?} from {start}");
+        }
+    }
 
     #[test]
     fn bf16_rounds_to_nearest_even() {

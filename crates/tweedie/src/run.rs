@@ -106,6 +106,8 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
             (chosen, found.notes)
         }
     };
+    // The run's own algorithms of products give its own bits. Those of another GPU or library are no use, and none are needed.
+    let _ = dir.read_products().map(|text| device.import_products(&text));
     let Chosen { path: checkpoint, state, weights } = chosen;
     let dtype = precision.dtype(device)?;
     let tokenizer = match config.data.task {

@@ -1,6 +1,7 @@
 //! The folder of a run: settings, surroundings, metrics, checkpoints, samples, figures. [`RunDir`] knows where everything lies and
 //! lets one process at a time write.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,6 +20,8 @@ const STATE: &str = "state.json";
 const WHOLE: &str = "RUN/checkpoints/step-N";
 const TOKENIZER: &str = "tokenizer.json";
 const ENV: &str = "env.json";
+/// Algorithms of matrix products on a GPU.
+const PRODUCTS: &str = "products.txt";
 const METRICS: &str = "metrics.jsonl";
 const LOCK: &str = ".lock";
 /// The settings while they are written.
@@ -40,15 +43,82 @@ pub struct Environment {
     pub os: String,
     /// When, in UTC.
     pub time: String,
+    /// How the program was built. Runs of older programs say nothing of this and of what follows.
+    #[serde(default)]
+    pub build: Build,
+    /// Model of the processor.
+    #[serde(default)]
+    pub cpu: String,
+    /// Model of the GPU that the run is on; empty on a CPU.
+    #[serde(default)]
+    pub gpu: String,
+    /// Versions of CUDA's libraries where they are there: `driver`, `kernel driver`, `nvrtc`, `cublaslt`.
+    #[serde(default)]
+    pub libraries: BTreeMap<String, String>,
+}
+
+/// How this program was built.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Build {
+    /// The compiler, as `rustc --version` says it.
+    pub rustc: String,
+    /// What it was built for, such as `x86_64-unknown-linux-gnu`.
+    pub target: String,
+    /// `release` or `debug`.
+    pub profile: String,
+    /// Features of the crate, with commas between.
+    pub features: String,
+    /// The commit that was checked out, if it was built in a repository. Changes on top of it are not seen.
+    pub commit: String,
+}
+
+impl Build {
+    /// This program.
+    pub fn this() -> Build {
+        Build {
+            rustc: env!("TWEEDIE_BUILD_RUSTC").into(),
+            target: env!("TWEEDIE_BUILD_TARGET").into(),
+            profile: env!("TWEEDIE_BUILD_PROFILE").into(),
+            features: env!("TWEEDIE_BUILD_FEATURES").into(),
+            commit: env!("TWEEDIE_BUILD_COMMIT").into(),
+        }
+    }
+}
+
+/// The processor, as the system names it.
+fn cpu_model() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let named = text.lines().filter_map(|l| l.split_once(':')).find(|(k, _)| k.trim() == "model name");
+    named.map_or_else(|| std::env::consts::ARCH.into(), |(_, name)| name.trim().into())
+}
+
+/// Versions of CUDA's libraries, for a run on a GPU.
+fn cuda_libraries() -> BTreeMap<String, String> {
+    let found = tweedie_engine::cuda::libraries();
+    let all = [("driver", &found.driver), ("nvrtc", &found.nvrtc), ("cublaslt", &found.cublaslt)];
+    let version = |(name, f): (&str, &std::result::Result<tweedie_engine::cuda::Found, String>)| {
+        f.as_ref().ok().map(|f| (name.to_string(), f.version.clone()))
+    };
+    let kernel = fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
+    let kernel = kernel.lines().next().map(|l| ("kernel driver".to_string(), l.trim().to_string()));
+    all.into_iter().filter_map(version).chain(kernel).collect()
 }
 
 impl Environment {
-    /// This process, now.
+    /// This process, now, on the device of that name.
     pub fn now(device: impl Into<String>, threads: usize) -> Environment {
+        let device = device.into();
+        let gpu = device.strip_prefix("cuda:").and_then(|n| n.parse::<usize>().ok());
+        let gpus = gpu.and_then(|_| tweedie_engine::cuda::devices().ok()).unwrap_or_default();
         Environment {
             version: env!("CARGO_PKG_VERSION").into(),
             command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
-            device: device.into(),
+            build: Build::this(),
+            cpu: cpu_model(),
+            libraries: if gpu.is_some() { cuda_libraries() } else { BTreeMap::new() },
+            gpu: gpu.and_then(|n| gpus.get(n)).map_or_else(String::new, |g| g.name.clone()),
+            device,
             threads,
             os: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
             time: utc(SystemTime::now()),
@@ -207,6 +277,16 @@ impl RunDir {
     /// Write the tokenizer, so that the folder is all that a model needs.
     pub fn write_tokenizer(&self, json: &str) -> Result<()> {
         write_atomic(&self.tokenizer_path(), json.as_bytes())
+    }
+
+    /// Write the algorithms that a GPU's matrix products are computed with.
+    pub fn write_products(&self, text: &str) -> Result<()> {
+        write_atomic(&self.path.join(PRODUCTS), text.as_bytes())
+    }
+
+    /// Those of the run so far, if it was on a GPU.
+    pub fn read_products(&self) -> Option<String> {
+        fs::read(self.path.join(PRODUCTS)).ok().map(|b| String::from_utf8_lossy(&b).into_owned())
     }
 
     /// Write the resolved settings.
@@ -409,6 +489,22 @@ mod tests {
         let v: Value = serde_json::from_slice(&fs::read(dir.path().join(ENV)).unwrap()).unwrap();
         assert_eq!(v["device"], "cpu");
         assert_eq!(v["resumed"], json!([later, later]));
+    }
+
+    #[test]
+    fn surroundings_of_older_programs_are_read() {
+        let old = json!({
+            "version": "0.1.0", "command": ["tweedie"], "device": "cpu", "threads": 2, "os": "linux x86_64",
+            "time": "2026-01-01T00:00:00Z",
+        });
+        let old: Environment = serde_json::from_value(old).unwrap();
+        assert_eq!((old.build, old.cpu.as_str(), old.libraries.len()), (Build::default(), "", 0));
+        let now = Environment::now("cpu", 2);
+        assert!(now.build.rustc.contains("rustc") && !now.build.target.is_empty() && !now.cpu.is_empty(), "{now:?}");
+        assert!(now.gpu.is_empty() && now.libraries.is_empty());
+        let commit = &now.build.commit;
+        assert!(commit.is_empty() || commit.len() == 40 && commit.bytes().all(|b| b.is_ascii_hexdigit()), "{commit}");
+        assert_eq!(serde_json::from_value::<Environment>(serde_json::to_value(&now).unwrap()).unwrap(), now);
     }
 
     #[test]

@@ -17,13 +17,16 @@ use crate::error::{Error, Result};
 /// Prefix of environment variables that are settings.
 const ENV_PREFIX: &str = "TWEEDIE_";
 /// Variables with that prefix that say something else.
-pub const NOT_SETTINGS: [&str; 5] = [
+pub const NOT_SETTINGS: [&str; 7] = [
     "TWEEDIE_CACHE",
     "TWEEDIE_CUDA_PATH",
     "TWEEDIE_REQUIRE_NVRTC",
     "TWEEDIE_SHARED",
     // Switches off one way of being fast (docs/speed-notes.md).
     "TWEEDIE_GRAPHS",
+    // Find a kernel that failed (README.md).
+    "TWEEDIE_CUDA_SYNC",
+    "TWEEDIE_LAUNCH_LOG",
 ];
 
 /// Where a value was given.

@@ -63,7 +63,7 @@ impl Drop for Pool {
 impl State {
     /// Take `bytes` from what is cached.
     pub fn take(&mut self, bytes: usize) -> Option<(u64, usize)> {
-        let want = bytes.max(1).div_ceil(ALIGN) * ALIGN;
+        let want = bytes.max(1).checked_next_multiple_of(ALIGN)?;
         let &(size, addr) = self.free.range((want, 0)..).next()?;
         self.free.remove(&(size, addr));
         let block = self.blocks.get_mut(&addr)?;
@@ -80,8 +80,13 @@ impl State {
     }
 
     /// Size of the segment to ask the driver for when `bytes` do not fit.
-    pub fn segment_size(bytes: usize) -> usize {
-        bytes.max(MIN_SEGMENT).div_ceil(SEGMENT_ALIGN) * SEGMENT_ALIGN
+    pub fn segment_size(bytes: usize) -> Option<usize> {
+        bytes.max(MIN_SEGMENT).checked_next_multiple_of(SEGMENT_ALIGN)
+    }
+
+    /// The largest block that is cached and free.
+    pub fn largest(&self) -> usize {
+        self.free.last().map_or(0, |f| f.0)
     }
 
     pub fn add_segment(&mut self, addr: u64, size: usize) {
@@ -143,6 +148,20 @@ impl State {
     }
 }
 
+/// Who asks for memory, in words, by the source file that does.
+pub(super) fn asked_by(file: &str) -> String {
+    let file = file.replace('\\', "/");
+    let within = |folder: &str| file.split_once(folder).map(|(_, rest)| rest.split(['/', '.']).next().unwrap_or(rest));
+    match (within("/src/ops/"), within("/src/")) {
+        (Some(op), _) => op.into(),
+        (_, Some("params")) => "the buffer of parameters or gradients".into(),
+        (_, Some("optim")) => "the optimizer".into(),
+        (_, Some("tape")) => "a gradient".into(),
+        (_, Some(part)) => part.into(),
+        _ => file,
+    }
+}
+
 /// GPU memory that goes back to its pool when dropped.
 pub struct Buffer {
     ptr: u64,
@@ -191,6 +210,29 @@ mod tests {
         assert_eq!(s.take(4096).unwrap().0, 0x10000);
         assert_eq!(s.take_idle_segments(), vec![0x11000]);
         assert_eq!(s.usage(), Usage { used: 4096, peak: 4096, reserved: 4096, segments: 1 });
+    }
+
+    #[test]
+    fn who_asks_is_told_by_the_file() {
+        for (file, by) in [
+            ("crates/engine/src/ops/norm/cuda.rs", "norm"),
+            ("crates\\engine\\src\\ops\\tokens\\embed.rs", "tokens"),
+            ("crates/engine/src/params.rs", "the buffer of parameters or gradients"),
+            ("crates/engine/src/optim/muon/cuda.rs", "the optimizer"),
+            ("crates/engine/src/tape/grads.rs", "a gradient"),
+            ("crates/engine/src/rng.rs", "rng"),
+            ("elsewhere.rs", "elsewhere.rs"),
+        ] {
+            assert_eq!(asked_by(file), by);
+        }
+    }
+
+    #[test]
+    fn a_request_beyond_all_memory_is_refused_not_wrapped() {
+        let mut s = State::default();
+        s.add_segment(0x10000, 4096);
+        assert_eq!((s.take(usize::MAX), State::segment_size(usize::MAX)), (None, None));
+        assert_eq!(s.largest(), 4096);
     }
 
     proptest! {

@@ -1,20 +1,28 @@
 //! Matrix products by cuBLASLt, with what follows them fused in. For each shape the candidate algorithms are timed once
-//! and the best is remembered, in memory and on disk.
+//! and the best is remembered: see `products.rs`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
-use std::path::PathBuf;
 use std::sync::Mutex;
 
 use cudarc::cublaslt::sys::{self as lt, cublasLtMatmulDescAttributes_t as Attr, cublasStatus_t as Status};
 
-use super::kernels::{cache_dir, write_cache};
-use super::{Buffer, Cuda, lock};
+use super::products::Algorithm;
+use super::{Buffer, Cuda, lock, log};
 use crate::error::{Error, Result};
-use crate::tensor::{DType, Tensor};
+use crate::tensor::{DType, Tensor, elements};
 
 const WORKSPACE: usize = 64 << 20;
 const CANDIDATES: usize = 16;
+
+/// What the library overwrites.
+const NO_RESULT: lt::cublasLtMatmulHeuristicResult_t = lt::cublasLtMatmulHeuristicResult_t {
+    algo: lt::cublasLtMatmulAlgo_t { data: [0; 8] },
+    workspaceSize: 0,
+    state: Status::CUBLAS_STATUS_NOT_SUPPORTED,
+    wavesCount: 0.0,
+    reserved: [0; 4],
+};
 
 /// A row-major matrix on the device: `rows × cols` as stored, used transposed where `t`.
 #[derive(Clone, Copy)]
@@ -151,8 +159,6 @@ pub(super) struct Blas {
     workspace: Buffer,
     /// `None`: the library has no algorithm for this.
     plans: Mutex<HashMap<Key, Option<Plan>>>,
-    remembered: Mutex<HashMap<String, [u64; 8]>>,
-    file: Option<PathBuf>,
 }
 
 // SAFETY: cuBLASLt handles and descriptors may be used from any thread; the plans that hold them sit behind a mutex.
@@ -161,7 +167,11 @@ unsafe impl Send for Blas {}
 unsafe impl Sync for Blas {}
 
 fn check(call: &'static str, rc: Status) -> Result<()> {
-    if rc == Status::CUBLAS_STATUS_SUCCESS { Ok(()) } else { Err(Error::Cuda { call, message: format!("{rc:?}") }) }
+    if rc == Status::CUBLAS_STATUS_SUCCESS {
+        Ok(())
+    } else {
+        Err(Error::Cuda { call, message: format!("{rc:?}"), sticky: false })
+    }
 }
 
 /// `blas!(cublasLtCreate(&mut h))`: call and check.
@@ -182,6 +192,16 @@ fn data_type(d: DType) -> Result<lt::cudaDataType_t> {
 
 fn set<T>(desc: lt::cublasLtMatmulDesc_t, attr: Attr, value: T) -> Result<()> {
     blas!(cublasLtMatmulDescSetAttribute(desc, attr, std::ptr::from_ref(&value).cast(), std::mem::size_of::<T>()))
+}
+
+impl Drop for Plan {
+    fn drop(&mut self) {
+        // Errors have no one to go to.
+        let _ = blas!(cublasLtMatmulDescDestroy(self.desc));
+        for layout in [self.a, self.b, self.c] {
+            let _ = blas!(cublasLtMatrixLayoutDestroy(layout));
+        }
+    }
 }
 
 impl Plan {
@@ -208,7 +228,8 @@ impl Plan {
             blas!(cublasLtMatrixLayoutCreate(&mut l, data_type(m.dtype)?, cols as u64, rows as u64, m.stride as i64))?;
             if count > 1 {
                 use lt::cublasLtMatrixLayoutAttribute_t as Layout;
-                let (n, apart) = (count as i32, apart as i64);
+                let n = i32::try_from(count).map_err(|_| Error::op("matmul", format!("{count} products at once")))?;
+                let apart = apart as i64;
                 let attr = Layout::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT;
                 blas!(cublasLtMatrixLayoutSetAttribute(l, attr, std::ptr::from_ref(&n).cast(), 4))?;
                 let attr = Layout::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET;
@@ -234,7 +255,6 @@ impl Plan {
             set(self.desc, Attr::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux)?;
         }
         let (one, beta) = (1.0_f32, if g.add.is_some() { 1.0_f32 } else { 0.0 });
-        cuda.count();
         blas!(cublasLtMatmul(
             blas.handle,
             self.desc,
@@ -255,6 +275,16 @@ impl Plan {
         ))
     }
 
+    /// Whether the library takes this algorithm for the product, with the room that there is. One from a file may be anything.
+    fn takes(&self, blas: &Blas, algorithm: &Algorithm) -> bool {
+        let algo = lt::cublasLtMatmulAlgo_t { data: *algorithm };
+        let mut found = NO_RESULT;
+        let (a, b, c) = (self.a, self.b, self.c);
+        blas!(cublasLtMatmulAlgoCheck(blas.handle, self.desc, a, b, c, c, &algo, &mut found)).is_ok()
+            && found.state == Status::CUBLAS_STATUS_SUCCESS
+            && found.workspaceSize <= WORKSPACE
+    }
+
     fn candidates(&self, blas: &Blas, alignment: u32) -> Result<Vec<lt::cublasLtMatmulAlgo_t>> {
         let mut pref = std::ptr::null_mut();
         blas!(cublasLtMatmulPreferenceCreate(&mut pref))?;
@@ -269,14 +299,7 @@ impl Plan {
         ] {
             blas!(cublasLtMatmulPreferenceSetAttribute(pref, attr, std::ptr::from_ref(&alignment).cast(), 4))?;
         }
-        let none = lt::cublasLtMatmulHeuristicResult_t {
-            algo: lt::cublasLtMatmulAlgo_t { data: [0; 8] },
-            workspaceSize: 0,
-            state: Status::CUBLAS_STATUS_NOT_SUPPORTED,
-            wavesCount: 0.0,
-            reserved: [0; 4],
-        };
-        let mut found = [none; CANDIDATES];
+        let mut found = [NO_RESULT; CANDIDATES];
         let mut n = 0;
         let rc = blas!(cublasLtMatmulAlgoGetHeuristic(
             blas.handle,
@@ -303,59 +326,40 @@ impl Blas {
     fn new(cuda: &Cuda) -> Result<Blas> {
         let mut handle = std::ptr::null_mut();
         blas!(cublasLtCreate(&mut handle))?;
-        let version = super::libraries().cublaslt.as_ref().map(|f| f.version.clone()).unwrap_or_default();
-        let name: String = cuda.info().name.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
-        let file = cache_dir().map(|d| d.join(format!("gemm-{name}-{version}.txt")));
-        let mut remembered = HashMap::new();
-        for line in file.as_ref().and_then(|f| std::fs::read_to_string(f).ok()).unwrap_or_default().lines() {
-            let mut words = line.split(' ');
-            let Some(key) = words.next() else { continue };
-            let data: Vec<u64> = words.filter_map(|w| u64::from_str_radix(w, 16).ok()).collect();
-            if let Ok(data) = <[u64; 8]>::try_from(data) {
-                remembered.insert(key.to_string(), data);
-            }
-        }
         Ok(Blas {
             handle,
             // Outlives any graph that may be captured at the moment.
             workspace: cuda.alloc_in(cuda.0.main.clone(), WORKSPACE)?,
             plans: Mutex::default(),
-            remembered: Mutex::new(remembered),
-            file,
         })
-    }
-
-    fn remember(&self, key: &Key, algo: &lt::cublasLtMatmulAlgo_t) {
-        let mut all = lock(&self.remembered);
-        all.insert(key.text(), algo.data);
-        if let Some(file) = &self.file {
-            let mut lines: Vec<String> =
-                all.iter().map(|(k, d)| d.iter().fold(k.clone(), |s, w| format!("{s} {w:x}"))).collect();
-            lines.sort();
-            write_cache(file, lines.join("\n").as_bytes());
-        }
     }
 
     /// A plan with the fastest algorithm, or `None` where the library has none.
     fn plan(&self, cuda: &Cuda, g: &Gemm, key: &Key) -> Result<Option<Plan>> {
         let mut plan = Plan::new(g, key)?;
-        let known = lock(&self.remembered).get(&key.text()).copied();
+        let product = key.text();
+        let known = lock(&cuda.0.products).find(&product).filter(|a| plan.takes(self, a));
         if let Some(data) = known {
             plan.algo.data = data;
+            lock(&cuda.0.products).used(&product, data);
             return Ok(Some(plan));
         }
         let candidates = plan.candidates(self, key.alignment)?;
         let Some(&first) = candidates.first() else { return Ok(None) };
         plan.algo = first;
         if cuda.is_capturing() {
+            lock(&cuda.0.products).used(&product, first.data);
             return Ok(Some(plan)); // nothing can be timed now; a run before the capture would have tuned it
         }
         // Time on scratch outputs: where the product is added to `c`, a repeated run would change the caller's data.
         let Batch { count, apart } = key.batch;
-        let out = cuda.alloc(((count - 1) * apart[2] + g.m * g.c.stride) * g.c.dtype.size())?;
+        let room = |shape: &[usize]| elements("matmul", shape);
+        let out =
+            cuda.alloc(room(&[count - 1, apart[2]])?.saturating_add(room(&[g.m, g.c.stride])?) * g.c.dtype.size())?;
         let vector = cuda.alloc(g.m.max(g.n) * 4)?;
         let aux = match g.epilogue {
-            Epilogue::BiasGelu { aux, .. } if aux != 0 => Some(cuda.alloc(g.m * g.n * 2)?),
+            // Stored in the type of the product.
+            Epilogue::BiasGelu { aux, .. } if aux != 0 => Some(cuda.alloc(room(&[g.m, g.n])? * g.c.dtype.size())?),
             _ => None,
         };
         let epilogue = match g.epilogue {
@@ -368,8 +372,10 @@ impl Blas {
         let trial = Gemm { c: Mat { ptr: out.ptr(), ..g.c }, epilogue, ..*g };
         let mut best = f32::INFINITY;
         for algo in candidates {
-            if plan.run(cuda, self, &trial, &algo).is_err() {
-                continue;
+            match plan.run(cuda, self, &trial, &algo) {
+                Ok(()) => {}
+                Err(e) if e.is_sticky() => return Err(e),
+                Err(_) => continue,
             }
             let mut ms = f32::INFINITY;
             for _ in 0..3 {
@@ -380,7 +386,12 @@ impl Blas {
                 plan.algo = algo;
             }
         }
-        self.remember(key, &plan.algo);
+        let mut products = lock(&cuda.0.products);
+        if best.is_finite() {
+            products.timed(&product, plan.algo.data);
+        }
+        products.used(&product, plan.algo.data);
+        drop(products);
         Ok(Some(plan))
     }
 }
@@ -427,9 +438,19 @@ impl Cuda {
                     let times = if batch.count > 1 { format!("{} × ", batch.count) } else { String::new() };
                     format!("product {times}{}×{}×{} a{}·b{} → {:?}", g.m, g.n, g.k, t(&g.a), t(&g.b), g.c.dtype)
                 };
-                self.timed(name, || plan.run(self, blas, g, &plan.algo)).map(|()| true)
+                let (size, block) = ([g.m, g.n, g.k], batch.count);
+                let (device, captured) = (self.info().ordinal, self.is_capturing());
+                let entry = log::Entry { name: log::PRODUCT, size, block, shared: 0, device, captured };
+                self.queue_as(entry, name, || plan.run(self, blas, g, &plan.algo)).map(|()| true)
             }
             _ => Ok(false),
+        }
+    }
+
+    /// Make the plans of these products anew when they are next used.
+    pub(super) fn forget_plans(&self, products: &HashSet<String>) {
+        if let Some(blas) = self.0.blas.get().filter(|_| !products.is_empty()) {
+            lock(&blas.plans).retain(|key, _| !products.contains(&key.text()));
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use super::kernels::{KernelFile, Source, cache_dir, compile_source, fingerprint, kernel_files, write_cache};
+use super::kernels::{KernelFile, Source, cache_dir, checksum, compile_source, fingerprint, kernel_files, write_cache};
 use super::libraries;
 use crate::error::{Error, Result};
 
@@ -20,11 +20,13 @@ pub(super) struct Compiler {
     folder: Option<PathBuf>,
     /// Files under way; none before the first is missing.
     started: Option<HashMap<(&'static str, u32), Compiling>>,
+    /// What there is to say about files on disk.
+    pub notes: Vec<String>,
 }
 
 impl Compiler {
     pub fn new(arch: String) -> Compiler {
-        Compiler { arch, folder: cache_dir(), started: None }
+        Compiler { arch, folder: cache_dir(), started: None, notes: Vec::new() }
     }
 
     /// Where a compiled file lies on disk: its name tells content, GPU and compiler.
@@ -33,6 +35,7 @@ impl Compiler {
         let version =
             |f: &std::result::Result<super::Found, String>| f.as_ref().map(|f| f.version.clone()).unwrap_or_default();
         let key = fingerprint(&[
+            SEAL,
             super::kernels::PRELUDE,
             source.code,
             &variant.to_string(),
@@ -44,9 +47,14 @@ impl Compiler {
         self.folder.as_ref().map(|d| d.join(name))
     }
 
-    /// What lies on disk.
-    pub fn kept(&self, source: &Source, variant: u32) -> Option<Vec<u8>> {
-        std::fs::read(self.path(source, variant)?).ok()
+    /// What lies on disk, if it is whole.
+    pub fn kept(&mut self, source: &Source, variant: u32) -> Option<Vec<u8>> {
+        let path = self.path(source, variant)?;
+        let whole = unsealed(std::fs::read(&path).ok()?);
+        if whole.is_none() {
+            self.notes.push(format!("{} is damaged; the kernels in it are compiled again", path.display()));
+        }
+        whole
     }
 
     /// Compile, whatever lies on disk.
@@ -99,14 +107,52 @@ impl Drop for Compiler {
 fn compile_and_keep(source: &Source, variant: u32, arch: &str, path: Option<&Path>) -> Result<Vec<u8>> {
     let cubin = compile_source(source, variant, arch)?;
     if let Some(path) = path {
-        write_cache(path, &cubin);
+        write_cache(path, &sealed(&cubin));
     }
     Ok(cubin)
+}
+
+/// First words of a file of compiled kernels; its checksum and a line's end follow.
+const SEAL: &str = "tweedie kernels 1 ";
+/// Digits of a checksum.
+const DIGITS: usize = 32;
+
+/// Compiled kernels as they lie on disk: with a checksum before them.
+fn sealed(cubin: &[u8]) -> Vec<u8> {
+    [SEAL.as_bytes(), checksum(&[cubin]).as_bytes(), b"\n", cubin].concat()
+}
+
+/// What was [`sealed`]; `None` if a bit of it is another one.
+fn unsealed(file: Vec<u8>) -> Option<Vec<u8>> {
+    let (sum, rest) = file.strip_prefix(SEAL.as_bytes())?.split_at_checked(DIGITS)?;
+    let cubin = rest.strip_prefix(b"\n")?;
+    (checksum(&[cubin]).as_bytes() == sum).then(|| cubin.to_vec())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernels_on_disk_are_whole_or_not_used() {
+        let cubin: Vec<u8> = (0..=255).collect();
+        let file = sealed(&cubin);
+        assert_eq!(unsealed(file.clone()), Some(cubin));
+        for i in 0..file.len() {
+            let mut other = file.clone();
+            other[i] ^= 4;
+            assert_eq!((unsealed(other), unsealed(file[..i].to_vec())), (None, None), "{i}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let folder_path = Some(folder.path().to_path_buf());
+        let mut c = Compiler { arch: "sm_90".into(), folder: folder_path, started: None, notes: Vec::new() };
+        let all = kernel_files();
+        let source = all[0].source;
+        assert_eq!((c.kept(source, 0), c.notes.len()), (None, 0));
+        std::fs::write(c.path(source, 0).unwrap(), b"\x7fELF").unwrap();
+        assert_eq!(c.kept(source, 0), None);
+        assert!(c.notes.len() == 1 && c.notes[0].contains("is damaged"), "{:?}", c.notes);
+    }
 
     #[test]
     fn the_first_file_starts_the_others_and_all_are_kept() {
@@ -115,7 +161,7 @@ mod tests {
         }
         let folder = std::env::temp_dir().join(format!("tweedie-compiler-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let new = || Compiler { arch: "sm_90".into(), folder: Some(folder.clone()), started: None };
+        let new = || Compiler { arch: "sm_90".into(), folder: Some(folder.clone()), started: None, notes: Vec::new() };
         let files = kernel_files();
         let of = |name: &str| files.iter().find(|f| f.name() == name).unwrap();
         let (first, second) = (of("blend.cu"), of("pad.cu"));
@@ -128,7 +174,7 @@ mod tests {
         assert!(!others.contains(&("blend.cu", 0)) && !others.contains(&("attention.cu", 32)), "{others:?}");
         let waited = compiler.make(second.source, 0).unwrap();
         drop(compiler);
-        let compiler = new();
+        let mut compiler = new();
         assert_eq!(compiler.kept(first.source, 0), Some(made));
         assert_eq!(compiler.kept(second.source, 0), Some(waited));
         assert!(others.iter().all(|(name, variant)| compiler.kept(of(name).source, *variant).is_some()));

@@ -89,7 +89,8 @@ impl Graph {
     /// Queue one replay.
     pub fn launch(&self) -> Result<()> {
         self.device.bind()?;
-        cu!(cuGraphLaunch(self.exec, self.device.0.stream))
+        let replay = || cu!(cuGraphLaunch(self.exec, self.device.0.stream));
+        self.device.queue(super::log::GRAPH, [self.nodes, 0, 0], 0, 0, replay)
     }
 
     /// Bytes of device memory that the graph keeps for its tensors.

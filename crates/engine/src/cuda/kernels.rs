@@ -10,6 +10,11 @@ use cudarc::nvrtc::sys as rtc;
 use super::{Cuda, cu, libraries, lock};
 use crate::error::{Error, Result};
 
+/// Most parameters of a kernel.
+pub(super) const MAX_PARAMS: usize = 32;
+/// Shared memory that a block has without being asked for more, with what the kernel itself declares.
+const SHARED: usize = 48 << 10;
+
 pub(super) const PRELUDE: &str = include_str!("prelude.cu");
 
 /// The text of one kernel file.
@@ -57,9 +62,30 @@ pub(super) struct Cache {
 }
 
 #[derive(Clone, Copy)]
-struct Function {
-    handle: sys::CUfunction,
+pub(super) struct Function {
+    pub handle: sys::CUfunction,
     shared: usize, // dynamic shared memory it is set up for
+    /// Bytes of each of its parameters, as many as there are; `None` where the driver does not tell.
+    pub params: Option<Params>,
+}
+
+/// Bytes of the parameters of a kernel.
+pub(super) type Params = ([u8; MAX_PARAMS], usize);
+
+/// What the driver knows of a kernel's parameters.
+fn params_of(f: sys::CUfunction) -> Option<Params> {
+    let mut sizes = [0; MAX_PARAMS];
+    for i in 0..=MAX_PARAMS {
+        let (mut offset, mut size) = (0, 0);
+        // SAFETY: driver API call; the function is loaded, the rest are live locals.
+        match unsafe { sys::cuFuncGetParamInfo(f, i, &mut offset, &mut size) } {
+            sys::CUresult::CUDA_SUCCESS => *sizes.get_mut(i)? = u8::try_from(size).ok()?,
+            // Past the last one.
+            sys::CUresult::CUDA_ERROR_INVALID_VALUE if i > 0 => return Some((sizes, i)),
+            _ => return None,
+        }
+    }
+    None
 }
 
 /// Compile a kernel file for `arch` (such as `sm_90`); needs libnvrtc but no GPU.
@@ -68,7 +94,11 @@ pub fn compile(file: &KernelFile, arch: &str) -> Result<Vec<u8>> {
 }
 
 fn rtc_check(call: &'static str, rc: rtc::nvrtcResult) -> Result<()> {
-    if rc == rtc::nvrtcResult::NVRTC_SUCCESS { Ok(()) } else { Err(Error::Cuda { call, message: format!("{rc:?}") }) }
+    if rc == rtc::nvrtcResult::NVRTC_SUCCESS {
+        Ok(())
+    } else {
+        Err(Error::Cuda { call, message: format!("{rc:?}"), sticky: false })
+    }
 }
 
 pub(super) fn compile_source(source: &Source, variant: u32, arch: &str) -> Result<Vec<u8>> {
@@ -112,9 +142,14 @@ pub(super) fn compile_source(source: &Source, variant: u32, arch: &str) -> Resul
 
 /// FNV-1a over 128 bits: names cache files by content.
 pub(super) fn fingerprint(parts: &[&str]) -> String {
+    checksum(&parts.iter().map(|p| p.as_bytes()).collect::<Vec<_>>())
+}
+
+/// The same of bytes.
+pub(super) fn checksum(parts: &[&[u8]]) -> String {
     let mut h: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     for p in parts {
-        for b in p.bytes().chain([0xff]) {
+        for &b in p.iter().chain(&[0xff]) {
             h = (h ^ b as u128).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
         }
     }
@@ -159,7 +194,7 @@ impl Cuda {
         variant: u32,
         name: &'static str,
         shared: usize,
-    ) -> Result<sys::CUfunction> {
+    ) -> Result<Function> {
         let mut cache = lock(&self.0.kernels);
         let key = (source.file, variant, name);
         let mut f = match cache.functions.get(&key) {
@@ -178,17 +213,23 @@ impl Cuda {
                 cu!(cuModuleGetFunction(&mut handle, module, c_name.as_ptr())).map_err(|e| Error::Cuda {
                     call: "cuModuleGetFunction",
                     message: format!("{name} in {}: {e}", source.file),
+                    sticky: e.is_sticky(),
                 })?;
-                Function { handle, shared: 48 << 10 }
+                let (attr, mut own) = (sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, 0);
+                cu!(cuFuncGetAttribute(&mut own, attr, handle))?;
+                let shared = SHARED.saturating_sub(usize::try_from(own).unwrap_or(0));
+                Function { handle, shared, params: params_of(handle) }
             }
         };
         if shared > f.shared {
             let attr = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            cu!(cuFuncSetAttribute(f.handle, attr, shared as i32))?;
+            let bytes =
+                i32::try_from(shared).map_err(|_| Error::op(name, format!("{shared} bytes of shared memory")))?;
+            cu!(cuFuncSetAttribute(f.handle, attr, bytes))?;
             f.shared = shared;
         }
         cache.functions.insert(key, f);
-        Ok(f.handle)
+        Ok(f)
     }
 
     /// Blocks of a kernel that run at the same time, on the whole device: what a kernel that shares out its work itself
@@ -202,7 +243,7 @@ impl Cuda {
         shared: usize,
     ) -> Result<usize> {
         self.bind()?;
-        let f = self.kernel(source, variant, name, shared)?;
+        let f = self.kernel(source, variant, name, shared)?.handle;
         let mut blocks = 0;
         cu!(cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, f, threads as i32, shared))?;
         Ok(blocks.max(1) as usize * self.info().multiprocessors)

@@ -1,8 +1,12 @@
 //! Finding the CUDA libraries at run time. Nothing of CUDA is needed to build or to start the program; a missing or
 //! broken library is an ordinary error that says where was looked.
+//!
+//! Libraries come from absolute folders alone: what lies in the folder that a program happens to be started in must not be run.
+//! Relative and empty entries of `PATH`, `CUDA_HOME` and the like are passed over, a relative `TWEEDIE_CUDA_PATH` is refused, and
+//! so is one of `LD_LIBRARY_PATH` (which is the loader's, not ours) where it holds a library of such a name.
 
-use std::ffi::c_int;
-use std::path::PathBuf;
+use std::ffi::{OsStr, c_int};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use cudarc::{cublaslt, driver, nvrtc};
@@ -34,10 +38,38 @@ pub fn libraries() -> &'static Libraries {
     FOUND.get_or_init(|| Libraries { driver: find_driver(), nvrtc: find_nvrtc(), cublaslt: find_cublaslt() })
 }
 
+/// A folder that an environment variable names; not one that depends on where the program is started.
+fn absolute(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).map(PathBuf::from).filter(|p| p.is_absolute())
+}
+
 /// Folders that environment variables name, as they are or as the root of a toolkit.
 fn named_folders(variables: &[&str]) -> Vec<PathBuf> {
-    let set = variables.iter().filter_map(std::env::var_os).map(PathBuf::from).filter(|p| !p.as_os_str().is_empty());
-    set.flat_map(|p| [p.clone(), p.join("lib64"), p.join("lib")]).collect()
+    variables.iter().filter_map(|v| absolute(v)).flat_map(|p| [p.clone(), p.join("lib64"), p.join("lib")]).collect()
+}
+
+/// The folder above each entry of a `PATH`, where that is absolute.
+fn beside_programs(path: &OsStr) -> Vec<PathBuf> {
+    std::env::split_paths(path).filter(|p| p.is_absolute()).filter_map(|p| p.parent().map(PathBuf::from)).collect()
+}
+
+/// Refuse where the loader would take a library of these names from a relative entry of its own path (an empty one is the current
+/// folder too): nothing can be loaded by a bare name then.
+fn refuse_relative(library_path: &OsStr, stem: &str) -> Result<(), String> {
+    let text = library_path.to_string_lossy();
+    // Nothing at all is not an empty entry.
+    for entry in text.split([':', ';']).filter(|e| !text.is_empty() && !Path::new(e).is_absolute()) {
+        let folder = if entry.is_empty() { Path::new(".") } else { Path::new(entry) };
+        let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.file_name());
+        if let Some(found) = names.into_iter().find(|n| n.to_string_lossy().starts_with(stem)) {
+            return Err(format!(
+                "LD_LIBRARY_PATH has the relative entry '{entry}', and {} lies there; libraries are loaded from absolute folders \
+                 only: make the entry absolute, or take it out",
+                found.to_string_lossy()
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Folders that hold CUDA libraries on usual installations but are not always on the loader's path: the toolkit's,
@@ -55,10 +87,8 @@ fn folders() -> Vec<PathBuf> {
         out.push(p.join("lib64"));
     }
     out.extend(["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib", "/usr/lib/x86_64-linux-gnu"].map(PathBuf::from));
-    let mut prefixes: Vec<PathBuf> =
-        ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(std::env::var_os).map(PathBuf::from).collect();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    prefixes.extend(std::env::split_paths(&path).filter_map(|p| p.parent().map(PathBuf::from)));
+    let mut prefixes: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|v| absolute(v)).collect();
+    prefixes.extend(beside_programs(&std::env::var_os("PATH").unwrap_or_default()));
     for prefix in prefixes {
         for python in subfolders(prefix.join("lib")).into_iter().filter(|p| starts(p, "python3")) {
             out.extend(subfolders(python.join("site-packages/nvidia")).into_iter().map(|p| p.join("lib")));
@@ -77,6 +107,15 @@ fn reason(e: &libloading::Error) -> String {
 /// it lies.
 fn open(names: &[&str], symbol: &str) -> Result<String, String> {
     let names: Vec<&str> = names.iter().copied().filter(|n| n.ends_with(".dll") == cfg!(windows)).collect();
+    let given = std::env::var_os("TWEEDIE_CUDA_PATH").map(PathBuf::from).unwrap_or_default();
+    if given.is_relative() && !given.as_os_str().is_empty() {
+        return Err(format!("TWEEDIE_CUDA_PATH is '{}', a relative path; give the whole path", given.display()));
+    }
+    if !cfg!(windows) {
+        // What cudarc binds goes by other endings of the same name: libcuda.so, libcuda64_12.so, …
+        let stem = names.first().and_then(|n| n.split('.').next()).unwrap_or_default();
+        refuse_relative(&std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default(), stem)?;
+    }
     let within = |folders: Vec<PathBuf>| {
         let all: Vec<PathBuf> = folders.iter().flat_map(|f| names.iter().map(|n| f.join(n))).collect();
         all.into_iter().filter(|p| p.exists())
@@ -164,4 +203,26 @@ fn find_cublaslt() -> Result<Found, String> {
     // SAFETY: the library is loaded; the call takes and writes nothing.
     let v = unsafe { cublaslt::sys::cublasLtGetVersion() };
     Ok(Found { file, version: format!("{}.{}.{}", v / 10000, v % 10000 / 100, v % 100) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn relative_entries_lead_nowhere() {
+        let found = beside_programs(OsStr::new("bin:/usr/bin::./x/bin:/opt/py/bin:.:../bin"));
+        assert_eq!(found, [Path::new("/usr"), Path::new("/opt/py")]);
+        // Tests run in the crate's folder, which has `src` and `Cargo.toml`.
+        let refused = |path: &str, stem: &str| refuse_relative(OsStr::new(path), stem).err();
+        for path in ["", "/usr/lib", "/usr/lib:/lib;/opt", "src:/usr/lib", "none"] {
+            assert_eq!(refused(path, "Cargo"), None, "{path}");
+        }
+        for path in [":/usr/lib", "/usr/lib:", "/usr/lib::/lib", ".", "src:.", "/usr/lib;./"] {
+            let why = refused(path, "Cargo").unwrap_or_default();
+            assert!(why.contains("LD_LIBRARY_PATH") && why.contains("Cargo.toml lies there"), "{path}: {why}");
+        }
+        assert!(refused("/lib:src", "lib").is_some_and(|why| why.contains("entry 'src', and lib.rs")));
+    }
 }

@@ -9,11 +9,14 @@ mod info;
 mod kernels;
 mod launch;
 mod loader;
+mod log;
+mod products;
 mod profile;
 mod tile_map;
 
 use std::cell::Cell;
 use std::ffi::CStr;
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -51,7 +54,34 @@ fn check(call: &'static str, rc: CUresult) -> Result<()> {
         // SAFETY: the driver returned a static, NUL-terminated string.
         unsafe { CStr::from_ptr(text) }.to_string_lossy()
     };
-    Err(Error::Cuda { call, message: format!("{words} ({rc:?})") })
+    let (sticky, mut message) = (is_sticky(rc), format!("{words} ({rc:?})"));
+    if sticky {
+        log::keep(&format!("{call} failed: {message}"));
+        message += &log::recent();
+    }
+    Err(Error::Cuda { call, message, sticky })
+}
+
+/// Whether a status means that a kernel failed on the device: the context is of no use after it.
+fn is_sticky(rc: CUresult) -> bool {
+    use CUresult::*;
+    matches!(
+        rc,
+        CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUDA_ERROR_CONTEXT_IS_DESTROYED
+            | CUDA_ERROR_ASSERT
+            | CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUDA_ERROR_INVALID_PC
+            | CUDA_ERROR_LAUNCH_FAILED
+            | CUDA_ERROR_CONTAINED
+            | CUDA_ERROR_UNKNOWN
+    )
 }
 
 /// `cu!(cuInit(0))`: call a driver function and check its status.
@@ -78,6 +108,8 @@ struct Inner {
     queued: AtomicU64,
     kernels: Mutex<kernels::Cache>,
     compiler: Mutex<compiler::Compiler>,
+    /// Algorithms of products that are chosen already.
+    products: Mutex<products::Products>,
     blas: OnceLock<blas::Blas>,
     /// Whether launches are timed, and those that were.
     profiling: AtomicBool,
@@ -150,9 +182,11 @@ impl Cuda {
         cu!(cuStreamCreate(&mut stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
         let main = Arc::new(Pool::default());
         let compiler = Mutex::new(compiler::Compiler::new(info.arch()));
+        let products = Mutex::new(products::Products::open(&info.name));
         Ok(Cuda(Arc::new(Inner {
             info,
             compiler,
+            products,
             context,
             stream,
             current: Mutex::new(main.clone()),
@@ -184,20 +218,24 @@ impl Cuda {
         })
     }
 
+    #[track_caller]
     pub(crate) fn alloc(&self, bytes: usize) -> Result<Buffer> {
         let pool = lock(&self.0.current).clone();
         self.alloc_in(pool, bytes)
     }
 
+    #[track_caller]
     fn alloc_in(&self, pool: Arc<Pool>, bytes: usize) -> Result<Buffer> {
         self.bind()?;
         let mut state = lock(&pool.0);
         let ptr = match state.take(bytes) {
             Some((p, _)) => p,
             None => {
-                let size = alloc::State::segment_size(bytes);
+                let by = Location::caller();
                 let other = (!Arc::ptr_eq(&pool, &self.0.main)).then_some(&*self.0.main);
-                let p = self.driver_alloc(&mut state, other, size, bytes)?;
+                let refused = |f: [usize; 4]| self.no_room(by, bytes, f);
+                let Some(size) = alloc::State::segment_size(bytes) else { return Err(refused([0; 4])) };
+                let p = self.driver_alloc(&mut state, other, size)?.map_err(refused)?;
                 state.add_segment(p, size);
                 state.take(bytes).map(|b| b.0).unwrap_or(p)
             }
@@ -206,11 +244,23 @@ impl Cuda {
         Ok(Buffer::new(ptr, pool, self.clone()))
     }
 
-    /// Memory from the driver for a pool in `state`; a graph's pool may take it from the `main` one.
-    fn driver_alloc(&self, state: &mut alloc::State, main: Option<&Pool>, size: usize, wanted: usize) -> Result<u64> {
+    /// Memory from the driver for a pool in `state`; a graph's pool may take it from the `main` one. Where there is none: bytes in
+    /// use, free, in all, and those that would fit.
+    fn driver_alloc(
+        &self,
+        state: &mut alloc::State,
+        main: Option<&Pool>,
+        size: usize,
+    ) -> Result<std::result::Result<u64, [usize; 4]>> {
         let mut p = 0;
-        if cu!(cuMemAlloc_v2(&mut p, size)).is_ok() {
-            return Ok(p);
+        // Anything but a lack of memory is an error of its own: after a failed kernel this call fails too.
+        // SAFETY: driver API call; the context is bound, `p` is a live local.
+        let ask = |p: &mut u64| match unsafe { sys::cuMemAlloc_v2(p, size) } {
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => Ok(false),
+            rc => check("cuMemAlloc_v2", rc).map(|()| true),
+        };
+        if ask(&mut p)? {
+            return Ok(Ok(p));
         }
         // Free what is cached but unused, then try once more.
         match main {
@@ -223,12 +273,18 @@ impl Cuda {
                 self.free(state.take_idle_segments());
             }
         }
-        if cu!(cuMemAlloc_v2(&mut p, size)).is_ok() {
-            return Ok(p);
+        if ask(&mut p)? {
+            return Ok(Ok(p));
         }
         let (mut free, mut total) = (0, 0);
         cu!(cuMemGetInfo_v2(&mut free, &mut total))?;
-        Err(Error::OutOfMemory { wanted_mib: wanted >> 20, used_mib: state.usage().used >> 20, free_mib: free >> 20 })
+        let used = state.usage().used + main.map_or(0, |m| lock(&m.0).usage().used);
+        Ok(Err([used, free, total, state.largest().max(free)]))
+    }
+
+    /// The error of a request by the code at `by`.
+    fn no_room(&self, by: &Location, wanted: usize, [used, free, total, fits]: [usize; 4]) -> Error {
+        Error::OutOfMemory { by: alloc::asked_by(by.file()), wanted, used, free, total, fits }
     }
 
     /// Give segments back to the driver. Errors have no one to go to: the memory is lost with the process.
@@ -275,7 +331,8 @@ impl Cuda {
         }
         self.bind()?;
         let bytes = std::mem::size_of_val(data);
-        self.timed(|| "(upload)".into(), || cu!(cuMemcpyHtoDAsync_v2(to, data.as_ptr().cast(), bytes, self.0.stream)))
+        let copy = || cu!(cuMemcpyHtoDAsync_v2(to, data.as_ptr().cast(), bytes, self.0.stream));
+        self.queue("upload", [bytes, 0, 0], 0, 0, copy)
     }
 
     pub(crate) fn download<T: Copy>(&self, from: u64, data: &mut [T]) -> Result<()> {
@@ -295,7 +352,7 @@ impl Cuda {
             return Ok(());
         }
         self.bind()?;
-        self.timed(|| "(copy)".into(), || cu!(cuMemcpyDtoDAsync_v2(to, from, bytes, self.0.stream)))
+        self.queue("copy", [bytes, 0, 0], 0, 0, || cu!(cuMemcpyDtoDAsync_v2(to, from, bytes, self.0.stream)))
     }
 
     pub(crate) fn memset_zero(&self, at: u64, bytes: usize) -> Result<()> {
@@ -303,7 +360,7 @@ impl Cuda {
             return Ok(());
         }
         self.bind()?;
-        self.timed(|| "(zero)".into(), || cu!(cuMemsetD8Async(at, 0, bytes, self.0.stream)))
+        self.queue("zero", [bytes, 0, 0], 0, 0, || cu!(cuMemsetD8Async(at, 0, bytes, self.0.stream)))
     }
 
     /// Wait until everything queued so far is done.

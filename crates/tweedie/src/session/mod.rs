@@ -163,10 +163,13 @@ impl Session {
             // The checkpoint gives the weights: the file of pretrained ones is not needed any more.
             start.model.pretrained.clear();
         }
+        // Before anything is computed: the same algorithms give the same bits.
+        let refused = dir.read_products().and_then(|text| device.import_products(&text).err());
         let mut trainer = Trainer::new(&start, data, device)?;
         trainer.config.model.pretrained.clone_from(&config.model.pretrained);
         let mut notes: Vec<String> = trainer.notes.iter().map(|n| format!("note: {n}")).collect();
         notes.extend(found.notes);
+        notes.extend(refused.map(|e| format!("note: {e}")));
         match found.checkpoint {
             Some((path, snapshot)) => {
                 restore_from(&mut trainer, &path, snapshot)?;
@@ -245,6 +248,9 @@ impl Session {
             |t, best| {
                 // A checkpoint is never ahead of the metrics: a resumed run does not write those again.
                 log.borrow_mut().sync()?;
+                if let Some(products) = t.trained.model.device().export_products() {
+                    dir.write_products(&products)?;
+                }
                 let path = checkpoint::save(&checkpoints, &snapshot(t)?)?;
                 if best {
                     checkpoint::link_best(&checkpoints, &path)?;

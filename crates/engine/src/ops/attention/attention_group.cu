@@ -29,9 +29,11 @@ __device__ __forceinline__ void group_scores(GroupRows& r, u32 q_tile, u32 k_til
     wgmma_commit();
 }
 
-// Scores of 16W keys to weights, the last time of no more than `valid` of them, while the values of the keys before may still be under way.
+// Scores of 16W keys to weights, the last time of no more than `valid` of them, while the values of the keys before may still be under
+// way. Returns whether, and by how much, what was summed up before must shrink: that has to wait for those values, and a wait must be
+// reached by the four warps of a warpgroup together, while each of them has a maximum of its own.
 template <int W, bool LAST>
-__device__ __forceinline__ void group_weights(GroupRows& r, int valid, float scale2) {
+__device__ __forceinline__ bool group_weights(GroupRows& r, float (&shrink)[2], int valid, float scale2) {
     int t = threadIdx.x % 4;
     if (LAST) {
         UNROLL for (int n = 0; n < 2 * W; n++)
@@ -44,20 +46,15 @@ __device__ __forceinline__ void group_weights(GroupRows& r, int valid, float sca
         UNROLL for (int n = 0; n < 2 * W; n++) x = fmaxf(x, fmaxf(r.s[n][half * 2], r.s[n][half * 2 + 1]));
         peak[half] = x * scale2;
     }
-    if (__any_sync(ALL_LANES, peak[0] > r.top[0] + GROUP_LAG || peak[1] > r.top[1] + GROUP_LAG)) {
-        wgmma_wait<0>();
-        hold(r.o);
+    bool grew = __any_sync(ALL_LANES, peak[0] > r.top[0] + GROUP_LAG || peak[1] > r.top[1] + GROUP_LAG);
+    if (grew) {
         UNROLL for (int half = 0; half < 2; half++) {
             float x = fmaxf(r.top[half], peak[half]);
             x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, 1));
             x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, 2));
-            float shrink = exp2_fast(r.top[half] - x);
+            shrink[half] = exp2_fast(r.top[half] - x);
             r.top[half] = x;
-            r.sum[half] *= shrink;
-            UNROLL for (int d = 0; d < D_TILES; d++) {
-                r.o[d][half * 2] *= shrink;
-                r.o[d][half * 2 + 1] *= shrink;
-            }
+            r.sum[half] *= shrink[half];
         }
     }
     UNROLL for (int half = 0; half < 2; half++) {
@@ -71,6 +68,7 @@ __device__ __forceinline__ void group_weights(GroupRows& r, int valid, float sca
         }
         r.sum[half] += even + odd;
     }
+    return grew;
 }
 
 // Scores that were begun become weights; then the scores of the next keys (16 NEXT of them) and the product of these
@@ -79,10 +77,15 @@ template <int W, int NEXT>
 __device__ __forceinline__ void group_step(GroupRows& r, u32 q_tile, u32 k_tile, u32 v_tile, int valid, float scale2) {
     wgmma_wait<1>();  // the scores are older than the product with the values before
     hold(r.s);
-    group_weights<W, NEXT == 0>(r, valid, scale2);
+    float shrink[2] = {1.f, 1.f};
+    bool grew = group_weights<W, NEXT == 0>(r, shrink, valid, scale2);
     wgmma_wait<0>();
     hold(r.o);
     hold(r.p);
+    if (grew) {
+        UNROLL for (int d = 0; d < D_TILES; d++)
+            UNROLL for (int i = 0; i < 4; i++) r.o[d][i] *= shrink[i / 2];
+    }
     UNROLL for (int w = 0; w < W; w++)
         UNROLL for (int i = 0; i < 4; i++) r.p[w][i] = pack_bf16(r.s[2 * w + i / 2][i % 2 * 2], r.s[2 * w + i / 2][i % 2 * 2 + 1]);
     hold(r.p);

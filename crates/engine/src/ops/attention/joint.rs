@@ -92,6 +92,8 @@ pub fn joint_attention(tape: &Tape, qkv: &Var, keys: &Var, rows: &Rows, heads: u
         keys.shape()
     );
     check::alike(op, qkv.value(), &[keys.value()])?;
+    // Shared keys may be copied beside each example's own.
+    check::elements(op, &[batch, c + n, kv_row])?;
     let scale = 1.0 / (size as f32).sqrt();
     let plan = Plan { batch, heads, size, lq: n, lk: c + n, prefix: 0, q_row: packed, kv_row, k_at: 0, scale };
     let want_lse = qkv.needs_grad() || keys.needs_grad();

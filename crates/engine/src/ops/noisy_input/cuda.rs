@@ -83,7 +83,7 @@ pub(super) fn forward(
         if !c.try_gemm(&product(Epilogue::Bias(b.ptr())))? {
             c.gemm(&product(Epilogue::None))?;
             let name = by_type!(dtype, "add_bias");
-            let args = args![&to, &b, (m * d) as i64, d];
+            let args = args![&to, &b, (m * d) as i64, d, d];
             c.launch(&crate::ops::linear::SOURCE, 0, name, ((m * d).div_ceil(256), 1, 1), 256, 0, args)?;
         }
     }
