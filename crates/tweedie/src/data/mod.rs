@@ -6,6 +6,7 @@ mod builder;
 mod cache;
 mod cifar;
 mod classes;
+mod columns;
 mod detect;
 mod embedded;
 mod examples;
@@ -20,6 +21,7 @@ pub mod sequence;
 mod sources;
 mod split;
 mod tar;
+mod thrift;
 
 pub use builder::{DatasetBuilder, SequenceSetBuilder};
 pub use cache::CacheMode;
