@@ -8,6 +8,7 @@ use super::detect::files;
 use super::json::{self, TEXTS};
 use super::text_file::TextFile;
 use super::{Layout, SequenceFormat, SequenceOptions, Splits, TextSource, Texts};
+use crate::limits;
 use rayon::prelude::*;
 use std::path::Path;
 use std::sync::Arc;
@@ -112,6 +113,9 @@ impl TextSource for LineSource {
         let text = as_text(text).ok_or_else(|| bad(NO_UTF8.into()))?;
         if self.unit == Unit::Line {
             return Ok(vec![text]);
+        }
+        if text.len() >= LONGEST - 4 {
+            return Err(bad(format!("a line of JSON of more than {LONGEST} bytes")));
         }
         let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| bad(format!("not JSON ({e})")))?;
         let object = value.as_object().ok_or_else(|| bad("not a JSON object".into()))?;
@@ -323,6 +327,7 @@ pub(crate) fn open(root: &Path, format: SequenceFormat, options: &SequenceOption
         if file.examples > 0 {
             part.starts.push(part.examples);
             part.examples += file.examples;
+            limits::ENTRIES.check(part.examples as u64).map_err(|why| DataError::layout(root, why))?;
             part.files.push(file);
         }
     }
