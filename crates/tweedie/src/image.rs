@@ -189,7 +189,7 @@ fn decode_jpeg(bytes: &[u8], needed: Needed) -> Result<Image, String> {
         frame.check_blocks(bytes.len())?;
     }
     // Blocks come row by row: a decoder that is told of fewer rows is done after them.
-    let shorter = frame.filter(|f| f.from_top()).and_then(|Frame { at, width, height, .. }| {
+    let shorter = frame.filter(|f| f.is_sequential()).and_then(|Frame { at, width, height, .. }| {
         let rows = needed(width, height).saturating_add(BELOW).next_multiple_of(BLOCK);
         (rows < height).then_some((at, rows as u16, height))
     });
@@ -258,7 +258,7 @@ impl Frame<'_> {
     }
 
     /// Blocks come once and from the top, none of more than [`BLOCK`] rows: colours at half the rows, not at a quarter.
-    fn from_top(&self) -> bool {
+    fn is_sequential(&self) -> bool {
         matches!(self.marker, 0xc0 | 0xc1) && self.factors().all(|(_, down)| down <= 2)
     }
 

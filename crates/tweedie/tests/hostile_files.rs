@@ -637,6 +637,12 @@ fn text_of_any_bytes_is_text_or_bad_rows() {
         (train.len(), train.texts(0).unwrap()[0].len(), train.texts(1).unwrap()),
         (2, 1 << 20, vec!["next".into()])
     );
+    // Many of them, blank ones and short ones between: each is found without the others being read.
+    let lines = |i: usize| format!("{i} {}\n{}", "x".repeat([5, 2 << 20, 0][i % 3]), "\n".repeat(i % 7));
+    fs::write(&path, (0..120).map(lines).collect::<String>()).unwrap();
+    let train = open_texts(&path).unwrap().train.unwrap();
+    let begins = |i: usize| train.texts(i).unwrap()[0].starts_with(&format!("{i} "));
+    assert!(train.len() == 120 && soon("long lines", || (0..120).all(begins)));
     fs::write(&path, b"a\0b\n\0\n").unwrap();
     assert_eq!(open_texts(&path).unwrap().train.unwrap().texts(0).unwrap(), ["a\0b"]);
 
