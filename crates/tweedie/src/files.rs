@@ -2,7 +2,8 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
+use unicode_normalization::UnicodeNormalization;
 
 pub use tweedie_engine::files::{parent, sync_dir};
 
@@ -33,6 +34,29 @@ pub fn read_to_string(path: &Path, limit: &Limit) -> io::Result<String> {
     String::from_utf8(read(path, limit)?).map_err(invalid)
 }
 
+/// The path as the disk has it. "é" may be written as one character or as two, "e" and an accent, as macOS does: where nothing lies
+/// at `path`, each of its parts is tried in both forms. Still nothing: the path as it was given.
+pub fn as_on_disk(path: &Path) -> PathBuf {
+    let there = |path: &Path| path.symlink_metadata().is_ok();
+    if path.to_str().is_none_or(str::is_ascii) || there(path) {
+        return path.into();
+    }
+    let mut found = PathBuf::new();
+    for part in path.components() {
+        let plain = found.join(part);
+        found = match part {
+            Component::Normal(name) if !there(&plain) => {
+                let name = name.to_string_lossy();
+                let forms = [name.nfc().collect::<String>(), name.nfd().collect()];
+                let Some(form) = forms.iter().map(|f| found.join(f)).find(|f| there(f)) else { return path.into() };
+                form
+            }
+            _ => plain,
+        };
+    }
+    found
+}
+
 /// Replace a small file in one step: written aside, synced, renamed. A crash leaves the old one or the new one.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
     tweedie_engine::files::write_atomic(path, bytes).map_err(|e| Error::file(path, e))
@@ -55,6 +79,21 @@ mod tests {
         if cfg!(unix) {
             assert!(read(Path::new("/dev/zero"), &SMALL_BYTES).unwrap_err().to_string().contains("device"));
         }
+    }
+
+    #[test]
+    fn accents_may_be_written_either_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let (composed, apart) = ("caf\u{e9}/m\u{fc}de.txt", "cafe\u{301}/mu\u{308}de.txt");
+        for (written, asked) in [(composed, apart), (apart, composed), ("cafe\u{301}/m\u{fc}de.txt", composed)] {
+            let dir = tempfile::tempdir_in(dir.path()).unwrap();
+            let path = dir.path().join(written);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "text").unwrap();
+            assert_eq!(as_on_disk(&dir.path().join(asked)), path);
+        }
+        let none = dir.path().join(composed);
+        assert_eq!(as_on_disk(&none), none);
     }
 
     #[test]

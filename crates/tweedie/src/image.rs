@@ -9,6 +9,8 @@ use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 
 use crate::error::Error;
+use crate::guard::guarded;
+use crate::{files, limits};
 
 /// An image of 8-bit values, row by row, the channels of a pixel side by side (H, W, C).
 ///
@@ -36,6 +38,14 @@ pub struct Image {
 
 /// Refuse to decode anything wider or higher: a broken header must not ask for terabytes.
 const MAX_SIDE: usize = 1 << 15;
+/// Bytes that one byte of deflate can become, at most.
+const DEFLATE: usize = 1032;
+/// Pixels of a WebP that any file may have, and how many more there may be for each of its bytes: the format knows no bound of its
+/// own, and decoding takes up to 12 bytes of memory a pixel.
+const WEBP_PIXELS: usize = 1 << 24;
+const WEBP_PIXELS_PER_BYTE: usize = 256;
+/// Bytes of an image that are kept for the next one.
+const KEPT: usize = 64 << 20;
 
 thread_local! {
     /// The last image that was done with, so that a decoding thread need not ask the system for memory again and again.
@@ -80,7 +90,9 @@ impl Image {
 
     /// Leave the memory to the next image that this thread decodes.
     pub(crate) fn recycle(self) {
-        SPARE.set(self.data);
+        if self.data.capacity() <= KEPT {
+            SPARE.set(self.data);
+        }
     }
 
     /// The same image, in memory of the last one that this thread was done with.
@@ -115,12 +127,13 @@ impl Image {
     /// Read and decode a file; what is wrong with it names it.
     pub fn open(path: impl AsRef<Path>) -> crate::Result<Image> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|e| Error::file(path, e))?;
+        let bytes = files::read(path, &limits::IMAGE_BYTES).map_err(|e| Error::file(path, e))?;
         Image::decode(&bytes).map_err(|why| Error::Input(format!("{}: {why}", path.display())))
     }
 
     /// Decode JPEG, PNG or WebP bytes into three channels, as PIL's `convert("RGB")` does: alpha is dropped, palettes
-    /// are expanded, an orientation tag is ignored. The error is the decoder's message.
+    /// are expanded, an orientation tag is ignored. The error is the decoder's message, or what of [`limits`](crate::limits) is
+    /// passed: neither time nor memory is spent on what the bytes cannot hold.
     pub fn decode(bytes: &[u8]) -> Result<Image, String> {
         Image::decode_top(bytes, &|_, height| height)
     }
@@ -128,9 +141,11 @@ impl Image {
     /// As [`Image::decode`], but of the image's (width, height) only so many rows at the top are `needed`: those below may be black.
     pub fn decode_top(bytes: &[u8], needed: Needed) -> Result<Image, String> {
         match bytes {
-            [0xff, 0xd8, ..] => decode_jpeg(bytes, needed),
-            [0x89, b'P', b'N', b'G', ..] => decode_png(bytes),
-            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => decode_webp(bytes),
+            [0xff, 0xd8, ..] => guarded("the JPEG decoder", || decode_jpeg(bytes, needed))?,
+            [0x89, b'P', b'N', b'G', ..] => guarded("the PNG decoder", || decode_png(bytes))?,
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => {
+                guarded("the WebP decoder", || decode_webp(bytes))?
+            }
             [] => Err("the file is empty".into()),
             _ => Err(format!(
                 "not a JPEG, PNG or WebP image (it begins with {})",
@@ -168,8 +183,13 @@ fn decode_jpeg(bytes: &[u8], needed: Needed) -> Result<Image, String> {
     if !jpeg_has_end(bytes) {
         return Err("the JPEG is cut off (no end marker after the image data)".into());
     }
+    let frame = Frame::find(bytes);
+    if let Some(frame) = &frame {
+        check_pixels(frame.width, frame.height)?;
+        frame.check_blocks(bytes.len())?;
+    }
     // Blocks come row by row: a decoder that is told of fewer rows is done after them.
-    let shorter = sequential_size(bytes).and_then(|(at, width, height)| {
+    let shorter = frame.filter(|f| f.is_sequential()).and_then(|Frame { at, width, height, .. }| {
         let rows = needed(width, height).saturating_add(BELOW).next_multiple_of(BLOCK);
         (rows < height).then_some((at, rows as u16, height))
     });
@@ -189,6 +209,8 @@ fn decode_whole_jpeg(bytes: &[u8], height: Option<usize>) -> Result<Image, Strin
     decoder.decode_headers().map_err(|e| e.to_string())?;
     let info = decoder.info().ok_or("no header")?;
     let (width, rows) = (info.width as usize, info.height as usize);
+    check_pixels(width, rows)?;
+    check_blocks(width.div_ceil(8) * rows.div_ceil(8), bytes.len())?; // where the header was too crooked for `Frame`
     let values = decoder.output_buffer_size().ok_or("no header")?;
     if values != width * rows * 3 {
         return Err(format!("{values} values where {width}x{rows}x3 are expected"));
@@ -199,26 +221,63 @@ fn decode_whole_jpeg(bytes: &[u8], height: Option<usize>) -> Result<Image, Strin
     Ok(Image { width, height, channels: 3, data })
 }
 
-/// (where the height is written, width, height) of a JPEG whose blocks come once and from the top, none of more than
-/// [`BLOCK`] rows.
-fn sequential_size(bytes: &[u8]) -> Option<(usize, usize, usize)> {
-    let mut at = 2;
-    loop {
-        let &[0xff, marker, a, b] = bytes.get(at..at + 4)? else { return None };
-        match marker {
-            0xff => at += 1, // fill byte
-            0xc0 | 0xc1 => {
-                let &[h1, h2, w1, w2, parts] = bytes.get(at + 5..at + 10)? else { return None };
-                let side = |a, b| u16::from_be_bytes([a, b]) as usize;
-                let parts = bytes.get(at + 10..at + 10 + 3 * parts as usize)?;
-                let usual = parts.chunks(3).all(|p| p[1] & 15 <= 2); // colours at half the rows, not at a quarter
-                return usual.then(|| (at + 5, side(w1, w2), side(h1, h2)));
+/// What a JPEG says of its size.
+struct Frame<'a> {
+    /// The marker's second byte: 0xc0 and 0xc1 for blocks that come once.
+    marker: u8,
+    /// Where the height is written.
+    at: usize,
+    width: usize,
+    height: usize,
+    /// Three bytes for each component: its name, its sampling factors, its table.
+    parts: &'a [u8],
+}
+
+impl Frame<'_> {
+    fn find(bytes: &[u8]) -> Option<Frame<'_>> {
+        let mut at = 2;
+        loop {
+            let &[0xff, marker, a, b] = bytes.get(at..at + 4)? else { return None };
+            match marker {
+                0xff => at += 1, // fill byte
+                0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
+                    let &[h1, h2, w1, w2, parts] = bytes.get(at + 5..at + 10)? else { return None };
+                    let side = |a, b| u16::from_be_bytes([a, b]) as usize;
+                    let parts = bytes.get(at + 10..at + 10 + 3 * parts as usize)?;
+                    return Some(Frame { marker, at: at + 5, width: side(w1, w2), height: side(h1, h2), parts });
+                }
+                0xd8..=0xda => return None, // the image data or the end
+                _ => at += 2 + u16::from_be_bytes([a, b]) as usize,
             }
-            // Another kind of frame, the image data or the end.
-            0xc2..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf | 0xd8..=0xda => return None,
-            _ => at += 2 + u16::from_be_bytes([a, b]) as usize,
         }
     }
+
+    /// Sampling factors of a component, across and down.
+    fn factors(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.parts.chunks_exact(3).map(|p| (usize::from(p[1] >> 4), usize::from(p[1] & 15)))
+    }
+
+    /// Blocks come once and from the top, none of more than [`BLOCK`] rows: colours at half the rows, not at a quarter.
+    fn is_sequential(&self) -> bool {
+        matches!(self.marker, 0xc0 | 0xc1) && self.factors().all(|(_, down)| down <= 2)
+    }
+
+    /// An error if `bytes` cannot hold all blocks of all components.
+    fn check_blocks(&self, bytes: usize) -> Result<(), String> {
+        let across = self.factors().map(|f| f.0).max().unwrap_or(1).max(1);
+        let down = self.factors().map(|f| f.1).max().unwrap_or(1).max(1);
+        let side = |n: usize, factor: usize, most: usize| (n * factor).div_ceil(8 * most);
+        let blocks = self.factors().map(|(h, v)| side(self.width, h, across) * side(self.height, v, down)).sum();
+        check_blocks(blocks, bytes)
+    }
+}
+
+/// Every block of 8x8 takes a bit at least, for the difference of its mean to that of the last one.
+fn check_blocks(blocks: usize, bytes: usize) -> Result<(), String> {
+    if blocks / 8 <= bytes {
+        return Ok(());
+    }
+    Err(format!("the JPEG is cut off ({bytes} bytes cannot hold {blocks} blocks of pixels)"))
 }
 
 /// True if an end-of-image marker follows the start of the first scan. Thumbnails inside the header do not count.
@@ -244,7 +303,13 @@ fn decode_png(bytes: &[u8]) -> Result<Image, String> {
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
     let mut reader = decoder.read_info().map_err(|e| e.to_string())?;
-    check_size(reader.info().width as usize, reader.info().height as usize)?;
+    let (width, height) = (reader.info().width as usize, reader.info().height as usize);
+    check_size(width, height)?;
+    check_pixels(width, height)?;
+    let raw = reader.info().raw_row_length().saturating_mul(height);
+    if raw / DEFLATE > bytes.len() {
+        return Err(format!("the PNG is cut off ({} bytes cannot hold {width}x{height} pixels)", bytes.len()));
+    }
     let mut data = vec![0; reader.output_buffer_size().ok_or("the image is too large")?];
     let info = reader.next_frame(&mut data).map_err(|e| e.to_string())?;
     data.truncate(info.buffer_size());
@@ -252,7 +317,7 @@ fn decode_png(bytes: &[u8]) -> Result<Image, String> {
     let data = match info.color_type.samples() {
         1 => data.iter().flat_map(|&v| [v; 3]).collect(),
         2 => data.chunks_exact(2).flat_map(|p| [p[0]; 3]).collect(),
-        4 => data.chunks_exact(4).flat_map(|p| [p[0], p[1], p[2]]).collect(),
+        4 => without_alpha(data),
         _ => data,
     };
     Ok(Image { width, height, channels: 3, data })
@@ -260,15 +325,34 @@ fn decode_png(bytes: &[u8]) -> Result<Image, String> {
 
 fn decode_webp(bytes: &[u8]) -> Result<Image, String> {
     let mut decoder = image_webp::WebPDecoder::new(Cursor::new(bytes)).map_err(|e| e.to_string())?;
+    decoder.set_memory_limit(bytes.len());
     let (width, height) = decoder.dimensions();
     let (width, height) = (width as usize, height as usize);
     check_size(width, height)?;
+    check_pixels(width, height)?;
+    if width * height > WEBP_PIXELS.max(bytes.len().saturating_mul(WEBP_PIXELS_PER_BYTE)) {
+        return Err(format!("a WebP of {} bytes that claims {width}x{height} pixels", bytes.len()));
+    }
     let mut data = vec![0; decoder.output_buffer_size().ok_or("the image is too large")?];
     decoder.read_image(&mut data).map_err(|e| e.to_string())?;
     if decoder.has_alpha() {
-        data = data.chunks_exact(4).flat_map(|p| [p[0], p[1], p[2]]).collect();
+        data = without_alpha(data);
     }
     Ok(Image { width, height, channels: 3, data })
+}
+
+/// Three values of each four, in the same memory.
+fn without_alpha(mut data: Vec<u8>) -> Vec<u8> {
+    let pixels = data.len() / 4;
+    for i in 0..pixels {
+        data.copy_within(4 * i..4 * i + 3, 3 * i);
+    }
+    data.truncate(3 * pixels);
+    data
+}
+
+fn check_pixels(width: usize, height: usize) -> Result<(), String> {
+    limits::PIXELS.check((width as u64).saturating_mul(height as u64))
 }
 
 fn check_size(width: usize, height: usize) -> Result<(), String> {

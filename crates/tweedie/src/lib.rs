@@ -62,7 +62,6 @@ pub mod error;
 pub mod evaluate;
 pub mod files;
 pub mod generate;
-#[allow(dead_code)]
 mod guard;
 pub mod image;
 pub mod interrupt;

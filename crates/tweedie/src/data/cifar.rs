@@ -3,6 +3,7 @@
 use super::classes::ClassList;
 use super::detect::{Format, file_name, list};
 use super::{DataError, Found, MemorySource, Result, Source};
+use crate::{files, limits};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ pub(crate) fn open(root: &Path, format: Format, classes: Option<&ClassList>) -> 
         Some(list) => list.names(count)?,
         None => {
             let path = root.join(names_file);
-            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            let text = files::read_to_string(&path, &limits::SMALL_BYTES).unwrap_or_default();
             let names: Vec<String> = text.lines().map(|l| l.trim().to_string()).filter(|l| !l.is_empty()).collect();
             if names.len() == count {
                 names
@@ -51,7 +52,7 @@ fn read(files: &[PathBuf], label_bytes: usize, classes: usize) -> Result<MemoryS
     let record = label_bytes + PIXELS;
     let (mut pixels, mut labels) = (Vec::new(), Vec::new());
     for path in files {
-        let bytes = std::fs::read(path).map_err(DataError::io(path))?;
+        let bytes = files::read(path, &limits::TEXT_BYTES).map_err(DataError::io(path))?;
         if bytes.is_empty() || bytes.len() % record != 0 {
             return Err(DataError::layout(
                 path,

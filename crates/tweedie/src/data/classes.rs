@@ -1,8 +1,15 @@
 //! Labels as data sets write them, and their names.
 
 use super::{DataError, Result};
-use std::collections::{BTreeSet, HashMap};
+use crate::{files, limits};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use unicode_normalization::UnicodeNormalization;
+
+/// A name with its accents in one form, so that a list finds folders that macOS has written.
+pub(crate) fn composed(name: &str) -> String {
+    name.nfc().collect()
+}
 
 /// A file with one class per line. A line is a display name, or an identifier (a folder name such as `n01440764`) followed
 /// by a display name.
@@ -14,8 +21,9 @@ pub(crate) struct ClassList {
 
 impl ClassList {
     pub fn read(path: &Path) -> Result<ClassList> {
-        let text = std::fs::read_to_string(path).map_err(DataError::io(path))?;
-        let mut lines: Vec<String> = text.lines().map(|l| l.trim().to_string()).collect();
+        let path = &files::as_on_disk(path);
+        let text = files::read_to_string(path, &limits::SMALL_BYTES).map_err(DataError::io(path))?;
+        let mut lines: Vec<String> = text.lines().map(|l| composed(l.trim())).collect();
         while lines.last().is_some_and(String::is_empty) {
             lines.pop();
         }
@@ -123,8 +131,11 @@ impl LabelMap {
         }
         if !strings.is_empty() {
             let mut ids: Vec<String> = strings.into_iter().collect();
-            if let Some(given) = given.filter(|g| ids.iter().all(|id| g.contains(id))) {
-                ids = given;
+            if let Some(given) = given {
+                let names: HashSet<&String> = given.iter().collect();
+                if ids.iter().all(|id| names.contains(id)) {
+                    ids = given;
+                }
             }
             return LabelMap::of_ids(&ids, list);
         }

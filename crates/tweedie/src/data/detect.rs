@@ -1,7 +1,9 @@
 //! What lies at a path?
 
 use super::{DataError, Result};
+use crate::limits;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// The layouts that can be read.
@@ -50,14 +52,15 @@ pub(crate) fn detect(path: &Path, wanted: Option<Format>) -> Result<(Format, Pat
     if meta.is_file() {
         return detect_file(path, wanted);
     }
+    check_kind(path, &meta)?;
     if let Some(format) = wanted {
-        let root = if format == Format::Folder { Some(path.to_path_buf()) } else { find(path, format, 3)? };
+        let root = if format == Format::Folder { Some(path.to_path_buf()) } else { find(path, format)? };
         return root.map(|r| (format, r)).ok_or_else(|| {
             DataError::layout(path, format!("no {format} data here; leave the format out to let it be recognised"))
         });
     }
     for format in [Format::Parquet, Format::Cifar10, Format::Cifar100, Format::Idx, Format::WebDataset] {
-        if let Some(root) = find(path, format, 3)? {
+        if let Some(root) = find(path, format)? {
             return Ok((format, root));
         }
     }
@@ -102,7 +105,14 @@ fn detect_file(path: &Path, wanted: Option<Format>) -> Result<(Format, PathBuf)>
 
 /// The folder at or below `path` that holds files of `format` (for Parquet and tar: `path` itself if any file below it
 /// is one).
-fn find(path: &Path, format: Format, depth: usize) -> Result<Option<PathBuf>> {
+fn find(path: &Path, format: Format) -> Result<Option<PathBuf>> {
+    find_below(path, format, 3, &mut Seen::default())
+}
+
+fn find_below(path: &Path, format: Format, depth: usize, seen: &mut Seen) -> Result<Option<PathBuf>> {
+    if !seen.enter(path) {
+        return Ok(None);
+    }
     let entries = list(path)?;
     let any = |test: &dyn Fn(&str) -> bool| entries.iter().any(|e| test(&file_name(e)) && e.is_file());
     let here = match format {
@@ -126,7 +136,7 @@ fn find(path: &Path, format: Format, depth: usize) -> Result<Option<PathBuf>> {
         return Ok(None);
     }
     for folder in folders {
-        if let Some(root) = find(folder, format, depth - 1)? {
+        if let Some(root) = find_below(folder, format, depth - 1, seen)? {
             let files_below = matches!(format, Format::Parquet | Format::WebDataset);
             return Ok(Some(if files_below { path.into() } else { root }));
         }
@@ -173,10 +183,36 @@ pub(crate) fn list(path: &Path) -> Result<Vec<PathBuf>> {
         let entry = entry.map_err(DataError::io(path))?.path();
         if !file_name(&entry).starts_with('.') && file_name(&entry) != "__MACOSX" {
             out.push(entry);
+            limits::ENTRIES.check(out.len() as u64).map_err(|why| DataError::layout(path, why))?;
         }
     }
     out.sort();
     Ok(out)
+}
+
+/// Folders that were looked into. By way of links one can be met again and again, and some lie in themselves.
+#[derive(Default)]
+pub(crate) struct Seen(HashSet<PathBuf>);
+
+impl Seen {
+    /// What lies below `folder`, but neither it nor what it lies in.
+    pub fn below(folder: &Path) -> Seen {
+        let real = std::fs::canonicalize(folder).unwrap_or_default();
+        Seen(real.ancestors().map(PathBuf::from).collect())
+    }
+
+    /// Whether this is the first visit to a folder.
+    pub fn enter(&mut self, folder: &Path) -> bool {
+        std::fs::canonicalize(folder).is_ok_and(|real| self.0.insert(real))
+    }
+}
+
+/// An error for what is neither a file nor a folder.
+pub(crate) fn check_kind(path: &Path, meta: &std::fs::Metadata) -> Result<()> {
+    if meta.is_dir() || meta.is_file() {
+        return Ok(());
+    }
+    Err(DataError::layout(path, "a pipe, a socket or a device; data are files and folders"))
 }
 
 pub(crate) fn file_name(path: &Path) -> String {
@@ -185,18 +221,25 @@ pub(crate) fn file_name(path: &Path) -> String {
 
 /// All files below `path` whose name ends with `suffix`, sorted; `path` itself if it is a file.
 pub(crate) fn files_below(path: &Path, suffix: &str, depth: usize) -> Result<Vec<PathBuf>> {
+    fn walk(path: &Path, suffix: &str, depth: usize, seen: &mut Seen, out: &mut Vec<PathBuf>) -> Result<()> {
+        if !seen.enter(path) {
+            return Ok(());
+        }
+        for entry in list(path)? {
+            if entry.is_dir() {
+                if depth > 0 {
+                    walk(&entry, suffix, depth - 1, seen, out)?;
+                }
+            } else if file_name(&entry).ends_with(suffix) {
+                out.push(entry);
+            }
+        }
+        Ok(())
+    }
     if path.is_file() {
         return Ok(vec![path.into()]);
     }
     let mut out = Vec::new();
-    for entry in list(path)? {
-        if entry.is_dir() {
-            if depth > 0 {
-                out.extend(files_below(&entry, suffix, depth - 1)?);
-            }
-        } else if file_name(&entry).ends_with(suffix) {
-            out.push(entry);
-        }
-    }
+    walk(path, suffix, depth, &mut Seen::default(), &mut out)?;
     Ok(out)
 }

@@ -1,10 +1,11 @@
 //! Image folders: the class is the folder's name.
 
-use super::classes::{ClassList, LabelMap};
-use super::detect::{file_name, list};
+use super::classes::{ClassList, LabelMap, composed};
+use super::detect::{Seen, file_name, list};
 use super::sources::{at, place_of};
 use super::split::Split;
 use super::{DataError, Found, Image, ImageSource, Item, Needed, Result, Source};
+use crate::{files, limits};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ impl ImageSource for FolderSource {
     fn get_top(&self, i: usize, needed: Needed) -> Result<Item> {
         let (path, label) = at(&self.files, i)?;
         let corrupt = |message: String| DataError::Corrupt { place: path.display().to_string(), message };
-        let bytes = std::fs::read(path).map_err(|e| corrupt(e.to_string()))?;
+        let bytes = files::read(path, &limits::IMAGE_BYTES).map_err(|e| corrupt(e.to_string()))?;
         Ok(Item { image: Image::decode_top(&bytes, needed).map_err(corrupt)?, label: *label })
     }
 
@@ -46,19 +47,22 @@ pub(crate) fn is_image(path: &Path) -> bool {
 
 /// True if a file with an image's extension lies at most three folders below `path`.
 pub(crate) fn contains_images(path: &Path) -> Result<bool> {
-    fn look(path: &Path, depth: usize) -> Result<bool> {
+    fn look(path: &Path, depth: usize, seen: &mut Seen) -> Result<bool> {
+        if !seen.enter(path) {
+            return Ok(false);
+        }
         let entries = list(path)?;
         if entries.iter().any(|e| is_image(e)) {
             return Ok(true);
         }
         for entry in entries.iter().filter(|e| depth > 0 && e.is_dir()) {
-            if look(entry, depth - 1)? {
+            if look(entry, depth - 1, seen)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
-    look(path, 3)
+    look(path, 3, &mut Seen::default())
 }
 
 pub(crate) fn open(root: &Path, list_file: Option<&ClassList>) -> Result<Found> {
@@ -131,6 +135,7 @@ pub(crate) fn open(root: &Path, list_file: Option<&ClassList>) -> Result<Found> 
                 path.display()
             ));
         }
+        limits::ENTRIES.check(files.len() as u64).map_err(|why| DataError::layout(&path, why))?;
         let source: Source = Arc::new(FolderSource { files });
         match split {
             Split::Train => found.train = Some(source),
@@ -157,19 +162,26 @@ fn scan(path: &Path) -> Result<Scan> {
         .into_par_iter()
         .map(|folder| {
             let mut images = Vec::new();
-            collect(&folder, 4, &mut images)?;
-            Ok((file_name(&folder), images))
+            collect(&folder, 4, &mut Seen::below(path), &mut images)?;
+            if !images.is_empty() && folder.file_name().is_none_or(|n| n.to_str().is_none()) {
+                let why = "the name of this folder is not UTF-8 text, so it cannot name a class; rename it";
+                return Err(DataError::layout(&folder, why));
+            }
+            Ok((composed(&file_name(&folder)), images))
         })
         .collect::<Result<Vec<_>>>()?;
     Ok(Scan { classes, loose })
 }
 
-fn collect(path: &Path, depth: usize, out: &mut Vec<PathBuf>) -> Result<()> {
+fn collect(path: &Path, depth: usize, seen: &mut Seen, out: &mut Vec<PathBuf>) -> Result<()> {
+    if !seen.enter(path) {
+        return Ok(());
+    }
     for entry in list(path)? {
         if is_image(&entry) {
             out.push(entry);
         } else if depth > 0 && entry.is_dir() {
-            collect(&entry, depth - 1, out)?;
+            collect(&entry, depth - 1, seen, out)?;
         }
     }
     Ok(())

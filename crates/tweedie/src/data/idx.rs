@@ -3,7 +3,9 @@
 use super::classes::ClassList;
 use super::detect::{file_name, is_idx, list};
 use super::{DataError, Found, MemorySource, Result, Source};
-use std::io::Read;
+use crate::{files, limits};
+use flate2::read::MultiGzDecoder;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -80,23 +82,32 @@ fn read(images: &Path, labels: &Path) -> Result<(Pixels, Vec<u32>)> {
             format!("{} labels for {} images in {}", count[0], dims[0], images.display()),
         ));
     }
+    if dims[1] == 0 || dims[2] == 0 {
+        return Err(DataError::layout(images, format!("images of {}x{} pixels", dims[2], dims[1])));
+    }
     let pixels = Pixels { path: images.into(), height: dims[1], width: dims[2], values };
     Ok((pixels, label_bytes.into_iter().map(u32::from).collect()))
 }
 
-/// Read an idx file of unsigned bytes with `dims` dimensions: magic 00 00 08 dims, then the sizes as big-endian u32.
+/// Read an idx file of unsigned bytes with `dims` dimensions: magic 00 00 08 dims, then the sizes as big-endian u32. No more is read
+/// than the sizes say, and a packed file is not unpacked beyond them.
 fn read_idx(path: &Path, dims: usize) -> Result<(Vec<usize>, Vec<u8>)> {
-    let mut bytes = std::fs::read(path).map_err(DataError::io(path))?;
-    if bytes.starts_with(&[0x1f, 0x8b]) {
-        let mut plain = Vec::new();
-        flate2::read::MultiGzDecoder::new(&bytes[..])
-            .read_to_end(&mut plain)
-            .map_err(|e| DataError::layout(path, format!("the gzip stream is broken ({e}); download it again")))?;
-        bytes = plain;
-    }
+    let mut file = BufReader::new(files::open(path).map_err(DataError::io(path))?);
+    let packed = file.fill_buf().map_err(DataError::io(path))?.starts_with(&[0x1f, 0x8b]);
+    let mut from: Box<dyn Read> = if packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
+    let mut read = |most: u64| -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let done = from.by_ref().take(most).read_to_end(&mut bytes);
+        done.map_err(|e| match packed {
+            true => DataError::layout(path, format!("the gzip stream is broken ({e}); download it again")),
+            false => DataError::io(path)(e),
+        })?;
+        Ok(bytes)
+    };
     let head = 4 + 4 * dims;
-    if bytes.len() < head || bytes[..4] != [0, 0, 8, dims as u8] {
-        let magic: Vec<String> = bytes.iter().take(4).map(|b| format!("{b:02x}")).collect();
+    let begin = read(head as u64)?;
+    if begin.len() < head || begin[..4] != [0, 0, 8, dims as u8] {
+        let magic: Vec<String> = begin.iter().take(4).map(|b| format!("{b:02x}")).collect();
         return Err(DataError::layout(
             path,
             format!(
@@ -106,19 +117,24 @@ fn read_idx(path: &Path, dims: usize) -> Result<(Vec<usize>, Vec<u8>)> {
         ));
     }
     let sizes: Vec<usize> =
-        bytes[4..head].chunks_exact(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize).collect();
-    let expected = sizes.iter().try_fold(1_usize, |a, &n| a.checked_mul(n)).and_then(|n| n.checked_add(head));
-    if expected != Some(bytes.len()) {
+        begin[4..].chunks_exact(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize).collect();
+    let shown = || sizes.iter().map(|n| n.to_string()).collect::<Vec<_>>().join("x");
+    let expected = sizes.iter().try_fold(1_u64, |a, &n| a.checked_mul(n as u64)).unwrap_or(u64::MAX);
+    limits::UNPACKED_BYTES.check(expected).map_err(|why| DataError::layout(path, format!("{}: {why}", shown())))?;
+    let bytes = read(expected + 1)?;
+    if bytes.len() as u64 != expected {
+        let found = match bytes.len() as u64 {
+            n if n > expected => "more".into(),
+            n => (n + head as u64).to_string(),
+        };
         return Err(DataError::layout(
             path,
             format!(
-                "{} bytes expected for {}, {} found; the file is cut off, download it again",
-                expected.map_or("too many".into(), |n| n.to_string()),
-                sizes.iter().map(|n| n.to_string()).collect::<Vec<_>>().join("x"),
-                bytes.len()
+                "{} bytes expected for {}, {found} found; the file is cut off, download it again",
+                expected + head as u64,
+                shown()
             ),
         ));
     }
-    bytes.drain(..head);
     Ok((sizes, bytes))
 }

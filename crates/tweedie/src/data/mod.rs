@@ -6,6 +6,7 @@ mod builder;
 mod cache;
 mod cifar;
 mod classes;
+mod columns;
 mod detect;
 mod embedded;
 mod examples;
@@ -21,6 +22,7 @@ pub mod sequence;
 mod sources;
 mod split;
 mod tar;
+mod thrift;
 
 pub use builder::{DatasetBuilder, SequenceSetBuilder};
 pub use cache::CacheMode;
@@ -220,7 +222,7 @@ pub(crate) struct Found {
 
 /// Open the data set at `path`. Fails, naming what is wrong, if nothing there can be trained on or evaluated.
 pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Dataset> {
-    let path = path.as_ref();
+    let path: &Path = &crate::files::as_on_disk(path.as_ref());
     if !(0.0..1.0).contains(&options.val_fraction) {
         return Err(DataError::Setting(format!(
             "the validation share is {} and must lie between 0 and 1",

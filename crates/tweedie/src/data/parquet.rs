@@ -3,18 +3,16 @@
 //! when they are needed, kept compressed in a cache of limited size.
 
 use super::classes::{ClassList, LabelMap, RawLabel};
+use super::columns::{ParquetFile, length, values};
 use super::detect::files_below;
 use super::row_groups::{GroupCache, RowGroups};
 use super::split::Split;
 use super::{DataError, Found, Image, ImageSource, Item, Locality, Needed, OpenOptions, Result, Source};
 use ::parquet::basic::Type;
-use ::parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use ::parquet::data_type::{ByteArray, DataType};
-use ::parquet::errors::ParquetError;
-use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use ::parquet::column::reader::ColumnReader;
+use ::parquet::data_type::ByteArray;
 use ::parquet::schema::types::SchemaDescriptor;
 use rayon::prelude::*;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -64,9 +62,9 @@ pub(crate) fn image_of(
     needed: Needed,
 ) -> Result<Image> {
     let (g, row) = groups.find(i)?;
-    let images = cache.get(groups, g, column, |path, group| read_images(path, group, column))?;
     let corrupt =
         |message: String| DataError::Corrupt { place: format!("{}, column `{column}`", groups.place(i)), message };
+    let images = cache.get(groups, g, |path, group| read_images(path, group, column)).map_err(corrupt)?;
     let bytes = images
         .get(row)
         .and_then(Option::as_ref)
@@ -75,43 +73,13 @@ pub(crate) fn image_of(
 }
 
 fn read_images(path: &Path, group: usize, column: &str) -> std::result::Result<Images, String> {
-    let reader = reader(path).map_err(|e| e.to_string())?;
-    let column = leaf(reader.metadata().file_metadata().schema_descr(), column).ok_or("the column is gone")?;
-    let rows = reader.get_row_group(group).map_err(|e| e.to_string())?;
-    let n = rows.metadata().num_rows() as usize;
-    match rows.get_column_reader(column).map_err(|e| e.to_string())? {
-        ColumnReader::ByteArrayColumnReader(r) => values(r, n).map_err(|e| e.to_string()),
+    let file = ParquetFile::open(path).map_err(|e| e.to_string())?;
+    let column = leaf(file.schema(), column).ok_or("the column is gone")?;
+    let n = *file.groups().get(group).ok_or("the row group is gone")? as usize;
+    file.read(group, column, |reader, most| match reader {
+        ColumnReader::ByteArrayColumnReader(r) => values(r, n, most, length),
         _ => Err("the image column does not hold bytes".into()),
-    }
-}
-
-pub(crate) fn reader(path: &Path) -> Result<SerializedFileReader<File>> {
-    let file = File::open(path).map_err(DataError::io(path))?;
-    SerializedFileReader::new(file)
-        .map_err(|e| DataError::layout(path, format!("not a readable Parquet file ({e}); is the download complete?")))
-}
-
-/// Read all `n` values of a column without repetition; none for null.
-fn values<T: DataType>(
-    mut reader: ColumnReaderImpl<T>,
-    n: usize,
-) -> std::result::Result<Vec<Option<T::T>>, ParquetError> {
-    let (mut levels, mut values) = (Vec::with_capacity(n), Vec::with_capacity(n));
-    let mut rows = 0;
-    while rows < n {
-        let (read, ..) = reader.read_records(n - rows, Some(&mut levels), None, &mut values)?;
-        if read == 0 {
-            return Err(ParquetError::General(format!("{rows} rows where {n} were announced")));
-        }
-        rows += read;
-    }
-    // A required column has no levels; elsewhere the highest level marks a value.
-    let most = levels.iter().copied().max().unwrap_or(0);
-    if levels.is_empty() || values.len() == n {
-        return Ok(values.into_iter().map(Some).collect());
-    }
-    let mut values = values.into_iter();
-    Ok(levels.iter().map(|&l| if l == most { values.next() } else { None }).collect())
+    })
 }
 
 /// Position of the leaf column with this dotted path.
@@ -186,34 +154,25 @@ pub(crate) fn open(root: &Path, options: &OpenOptions, classes: Option<&ClassLis
 }
 
 fn read_part(path: &Path, options: &OpenOptions) -> Result<Part> {
-    let reader = reader(path)?;
-    let meta = reader.metadata().file_metadata();
-    let schema = meta.schema_descr();
+    let file = ParquetFile::open(path)?;
+    let (meta, schema) = (file.meta().file_metadata(), file.schema());
     let image = image_column(path, schema, options.image_column.as_deref())?;
     let label = label_column(path, schema, options.label_column.as_deref())?;
     let image_leaf = leaf(schema, &image).unwrap_or(0);
     let label_leaf = leaf(schema, &label).unwrap_or(0);
-    let mut labels = Vec::with_capacity(meta.num_rows().max(0) as usize);
-    let mut groups = Vec::new();
-    for g in 0..reader.num_row_groups() {
-        let rows = reader.get_row_group(g).map_err(|e| DataError::layout(path, format!("row group {g}: {e}")))?;
-        let n = rows.metadata().num_rows() as usize;
-        let wrong = |e: ParquetError| DataError::layout(path, format!("row group {g}, column `{label}`: {e}"));
-        let column = rows.get_column_reader(label_leaf).map_err(wrong)?;
-        let numbers: Vec<Option<RawLabel>> = match column {
-            ColumnReader::Int64ColumnReader(r) => map(values(r, n).map_err(wrong)?, RawLabel::Number),
-            ColumnReader::Int32ColumnReader(r) => map(values(r, n).map_err(wrong)?, |v| RawLabel::Number(v as i64)),
-            ColumnReader::BoolColumnReader(r) => map(values(r, n).map_err(wrong)?, |v| RawLabel::Number(v as i64)),
-            ColumnReader::ByteArrayColumnReader(r) => map(values(r, n).map_err(wrong)?, |v: ByteArray| {
-                RawLabel::Name(String::from_utf8_lossy(v.data()).into_owned())
-            }),
-            _ => return Err(DataError::layout(path, format!("column `{label}` holds neither numbers nor names"))),
-        };
-        for l in numbers {
+    let (mut labels, mut groups) = (Vec::new(), Vec::new());
+    for (g, n) in file.groups().into_iter().enumerate() {
+        let wrong = |column: &str, e: String| DataError::layout(path, format!("row group {g}, column `{column}`: {e}"));
+        if n == 0 {
+            groups.push((0, 0));
+            continue;
+        }
+        let found = file.read(g, label_leaf, |reader, most| read_labels(reader, n as usize, most));
+        for l in found.map_err(|e| wrong(&label, e))? {
             let row = labels.len();
             labels.push(l.ok_or_else(|| DataError::layout(path, format!("row {row}, column `{label}`: no label")))?);
         }
-        groups.push((n as u64, rows.metadata().column(image_leaf).uncompressed_size().max(0) as u64));
+        groups.push((n, file.unpacked(g, image_leaf).map_err(|e| wrong(&image, e))?));
     }
     let names = meta
         .key_value_metadata()
@@ -221,6 +180,17 @@ fn read_part(path: &Path, options: &OpenOptions) -> Result<Part> {
         .and_then(|kv| kv.value.as_deref())
         .and_then(|text| class_names(text, &label));
     Ok(Part { image, labels, names, groups })
+}
+
+fn read_labels(reader: ColumnReader, n: usize, most: u64) -> std::result::Result<Vec<Option<RawLabel>>, String> {
+    let name = |v: ByteArray| RawLabel::Name(String::from_utf8_lossy(v.data()).into_owned());
+    Ok(match reader {
+        ColumnReader::Int64ColumnReader(r) => map(values(r, n, most, |_| 8)?, RawLabel::Number),
+        ColumnReader::Int32ColumnReader(r) => map(values(r, n, most, |_| 4)?, |v| RawLabel::Number(v.into())),
+        ColumnReader::BoolColumnReader(r) => map(values(r, n, most, |_| 1)?, |v| RawLabel::Number(v.into())),
+        ColumnReader::ByteArrayColumnReader(r) => map(values(r, n, most, length)?, name),
+        _ => return Err("neither numbers nor names".into()),
+    })
 }
 
 fn map<T>(values: Vec<Option<T>>, f: impl Fn(T) -> RawLabel) -> Vec<Option<RawLabel>> {
@@ -271,6 +241,19 @@ pub(crate) fn label_column(path: &Path, schema: &SchemaDescriptor, wanted: Optio
     })
 }
 
+/// Names of the columns, for messages; of very many, the first.
 pub(crate) fn columns(schema: &SchemaDescriptor) -> String {
-    schema.root_schema().get_fields().iter().map(|f| format!("`{}`", f.name())).collect::<Vec<_>>().join(", ")
+    some_names(schema.root_schema().get_fields().iter().map(|f| f.name()))
+}
+
+/// Names for messages: the first, if there are many.
+pub(crate) fn some_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    const SHOWN: usize = 50;
+    let more = names.len().saturating_sub(SHOWN);
+    let mut shown: Vec<String> =
+        names.take(SHOWN).map(|n| format!("`{}`", n.chars().take(100).collect::<String>())).collect();
+    if more > 0 {
+        shown.push(format!("{more} more"));
+    }
+    shown.join(", ")
 }

@@ -1,7 +1,7 @@
 //! Row groups of several Parquet files as one list of rows, and a cache of what was read of them.
 
 use super::sources::{beyond, place_of};
-use super::{DataError, Locality, Result};
+use super::{Locality, Result};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -62,11 +62,11 @@ impl RowGroups {
         (&self.files[self.groups[g].file as usize], self.groups[g].group as usize)
     }
 
-    fn failed(&self, g: usize, column: &str, e: String) -> DataError {
+    fn failed(&self, g: usize, e: &str) -> String {
         let n = self.starts.get(g + 1).map_or(self.rows, |&s| s as usize) - self.starts[g] as usize;
         let first = self.groups[g].file_row;
         let last = first + n as u64 - 1;
-        DataError::layout(self.file(g).0, format!("rows {first} to {last}, column `{column}`: {e}"))
+        format!("rows {first} to {last} cannot be read: {e}")
     }
 }
 
@@ -83,8 +83,11 @@ struct Slots<T> {
     clock: u64,
 }
 
+/// What was read of a group, or why it cannot be: a group that fails is not read again for each of its rows.
+type Read<T> = std::result::Result<Arc<T>, String>;
+
 struct Slot<T> {
-    value: Arc<Mutex<Option<Arc<T>>>>,
+    value: Arc<Mutex<Option<Read<T>>>>,
     used: u64,
 }
 
@@ -97,21 +100,21 @@ impl<T> GroupCache<T> {
 
     /// Bytes of all groups.
     pub fn total(&self) -> u64 {
-        self.weights.iter().sum()
+        self.weights.iter().fold(0, |sum, w| sum.saturating_add(*w))
     }
 
     pub fn weights(&self) -> &[u64] {
         &self.weights
     }
 
-    /// Group `g`, from the cache or through `load`. Threads that want the same group wait for one reading.
+    /// Group `g`, from the cache or through `load`, or why it cannot be read. Threads that want the same group wait for one
+    /// reading.
     pub fn get(
         &self,
         groups: &RowGroups,
         g: usize,
-        column: &str,
         load: impl FnOnce(&Path, usize) -> std::result::Result<T, String>,
-    ) -> Result<Arc<T>> {
+    ) -> Read<T> {
         let slot = {
             let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
             slots.clock += 1;
@@ -132,12 +135,12 @@ impl<T> GroupCache<T> {
         };
         let mut value = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(value) = &*value {
-            return Ok(value.clone());
+            return value.clone();
         }
         let (path, group) = groups.file(g);
-        let read = Arc::new(load(path, group).map_err(|e| groups.failed(g, column, e))?);
+        let read = load(path, group).map(Arc::new).map_err(|e| groups.failed(g, &e));
         *value = Some(read.clone());
-        Ok(read)
+        read
     }
 
     /// How to shuffle rows so that the cache serves most of them; none if everything fits.

@@ -6,10 +6,14 @@ use super::detect::files_below;
 use super::sources::{at, place_of};
 use super::split::Split;
 use super::{DataError, Found, Image, ImageSource, Item, Needed, Result, Source};
+use crate::guard::guarded;
+use crate::{files, limits};
 use rayon::prelude::*;
+use std::cell::Cell;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 struct Member {
@@ -37,9 +41,10 @@ impl ImageSource for TarSource {
     fn get_top(&self, i: usize, needed: Needed) -> Result<Item> {
         let m = at(&self.members, i)?;
         let path = &self.shards[m.shard as usize];
-        let bytes = File::open(path).and_then(|mut file| read_piece(&mut file, m.offset, m.bytes as u64));
-        let bytes = bytes.map_err(DataError::io(path))?;
         let corrupt = |message| DataError::Corrupt { place: self.place(i), message };
+        limits::IMAGE_BYTES.check(m.bytes.into()).map_err(corrupt)?;
+        let bytes = files::open(path).and_then(|mut file| read_piece(&mut file, m.offset, m.bytes.into()));
+        let bytes = bytes.map_err(DataError::io(path))?;
         let image = Image::decode_top(&bytes, needed).map_err(corrupt)?;
         Ok(Item { image, label: m.label })
     }
@@ -77,8 +82,7 @@ pub(crate) fn open(root: &Path, classes: Option<&ClassList>) -> Result<Found> {
                 shard: shards.len() as u32,
                 label: map.get(&e.label),
                 offset: e.offset,
-                bytes: u32::try_from(e.bytes)
-                    .map_err(|_| DataError::layout(path, format!("`{}` has {} bytes", e.name, e.bytes)))?,
+                bytes: u32::try_from(e.bytes).unwrap_or(u32::MAX), // more than any image may have
                 name: e.name.into(),
             });
         }
@@ -117,15 +121,56 @@ impl Sample {
 /// Extensions of images.
 pub(crate) const IMAGES: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
 
+/// Most bytes of what stands before a member: its header, a long name, other attributes.
+const HEADER_BYTES: u64 = 1 << 20;
+/// Most bytes of a label, or of the JSON it stands in.
+const LABEL_BYTES: u64 = 1 << 20;
+
+/// Reads no more than so many bytes from one member to the next: names are read into memory, however long they say they are.
+struct Metered<R> {
+    from: R,
+    left: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.left.get() == 0 {
+            let why = format!("more than {HEADER_BYTES} bytes of names before a member");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let n = out.len().min(self.left.get() as usize);
+        let n = self.from.read(&mut out[..n])?;
+        self.left.set(self.left.get() - n as u64);
+        Ok(n)
+    }
+}
+
+impl<R: Seek> Seek for Metered<R> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.from.seek(to)
+    }
+}
+
 /// Read a shard's headers.
 pub(crate) fn samples(path: &Path) -> Result<Vec<Sample>> {
-    let file = File::open(path).map_err(DataError::io(path))?;
+    let read = guarded("the tar reader", || read_samples(path));
+    read.map_err(|why| DataError::layout(path, format!("not a readable tar file ({why})")))?
+}
+
+fn read_samples(path: &Path) -> Result<Vec<Sample>> {
+    let file = files::open(path).map_err(DataError::io(path))?;
     let size = file.metadata().map_err(DataError::io(path))?.len();
-    let broken = |e: std::io::Error| DataError::layout(path, format!("not a readable tar file ({e})"));
-    let mut archive = ::tar::Archive::new(BufReader::with_capacity(1 << 16, file));
+    let broken = |e: io::Error| DataError::layout(path, format!("not a readable tar file ({e})"));
+    let left = Rc::new(Cell::new(HEADER_BYTES));
+    let from = Metered { from: BufReader::with_capacity(1 << 16, file), left: left.clone() };
+    let mut archive = ::tar::Archive::new(from);
+    let mut members = 0;
     let (mut samples, mut key) = (Vec::<Sample>::new(), String::new());
     for entry in archive.entries_with_seek().map_err(broken)? {
         let entry = entry.map_err(broken)?;
+        left.set(HEADER_BYTES);
+        members += 1;
+        limits::ENTRIES.check(members).map_err(|why| DataError::layout(path, why))?;
         if !entry.header().entry_type().is_file() {
             continue;
         }
@@ -141,14 +186,10 @@ pub(crate) fn samples(path: &Path) -> Result<Vec<Sample>> {
             key = this;
         }
         let (offset, bytes) = (entry.raw_file_position(), entry.size());
-        if offset + bytes > size {
-            return Err(DataError::layout(
-                path,
-                format!(
-                    "`{name}` ends at byte {}, the file at {size}; it is cut off, download it again",
-                    offset + bytes
-                ),
-            ));
+        let end = offset.saturating_add(bytes);
+        if end > size {
+            let why = format!("`{name}` ends at byte {end}, the file at {size}; it is cut off, download it again");
+            return Err(DataError::layout(path, why));
         }
         let extension = extension.rsplit('.').next().unwrap_or("").to_ascii_lowercase();
         if let Some(sample) = samples.last_mut() {
@@ -169,8 +210,12 @@ pub(crate) fn read_piece(file: &mut File, offset: u64, bytes: u64) -> std::io::R
 /// A shard's labelled images, and the number of images without a label.
 fn index(path: &Path) -> Result<(Vec<Entry>, usize)> {
     let samples = samples(path)?;
-    let mut file = File::open(path).map_err(DataError::io(path))?;
+    let mut file = files::open(path).map_err(DataError::io(path))?;
     let mut text = |piece: &Piece| -> Result<String> {
+        if piece.bytes > LABEL_BYTES {
+            let why = format!("`{}` has {} bytes, and a label at most {LABEL_BYTES}", piece.name, piece.bytes);
+            return Err(DataError::layout(path, why));
+        }
         let bytes = read_piece(&mut file, piece.offset, piece.bytes).map_err(DataError::io(path))?;
         let wrong = |_| DataError::layout(path, format!("`{}` is not UTF-8 text", piece.name));
         String::from_utf8(bytes).map_err(wrong)

@@ -7,9 +7,11 @@ use super::super::split::Split;
 use super::super::{DataError, Image, Result};
 use super::detect::files;
 use super::{SequenceFormat, SequenceOptions, Splits, TextSource, Texts};
+use crate::{files, limits};
 use serde::Deserialize;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::collections::hash_map::Entry as MapEntry;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 /// One image with its captions.
@@ -48,12 +50,13 @@ impl TextSource for CocoSource {
 
     fn image(&self, i: usize) -> Result<Option<Image>> {
         let e = at(&self.entries, i)?;
-        let path = self.files[e.file as usize].1.join(&*e.path);
+        let folder = &self.files[e.file as usize].1;
         let corrupt = |message: String| DataError::Corrupt {
-            place: format!("{} (image {} of {})", path.display(), e.id, self.json(e).display()),
+            place: format!("{} (image {} of {})", folder.join(&*e.path).display(), e.id, self.json(e).display()),
             message,
         };
-        let bytes = std::fs::read(&path).map_err(|e| corrupt(e.to_string()))?;
+        let path = inside(folder, &e.path).map_err(corrupt)?;
+        let bytes = files::read(&path, &limits::IMAGE_BYTES).map_err(|e| corrupt(e.to_string()))?;
         Image::decode(&bytes).map(Some).map_err(corrupt)
     }
 
@@ -70,19 +73,32 @@ impl TextSource for CocoSource {
     }
 }
 
-/// A number or a name.
-#[derive(Deserialize, PartialEq, Eq, Hash, Clone)]
+/// The file that a data set names, below its folder of images. A name that leads out of the folder is refused: a data set from
+/// elsewhere has no business with other files.
+fn inside(folder: &Path, name: &str) -> std::result::Result<PathBuf, String> {
+    if Path::new(name).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
+        return Ok(files::as_on_disk(&folder.join(name)));
+    }
+    Err("its name leads out of the folder of images; data.image_folder sets that folder".into())
+}
+
+/// A number or a name. Some tools write numbers as 17.0.
+#[derive(Deserialize)]
 #[serde(untagged)]
 enum Id {
-    Number(i64),
+    Number(serde_json::Number),
     Name(String),
 }
 
-impl std::fmt::Display for Id {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+impl Id {
+    /// The same for 17 and 17.0, and not for the name "17".
+    fn key(&self) -> (bool, Box<str>) {
         match self {
-            Id::Number(n) => n.fmt(f),
-            Id::Name(s) => s.fmt(f),
+            Id::Number(n) => {
+                let text = n.to_string();
+                (true, text.strip_suffix(".0").unwrap_or(&text).into())
+            }
+            Id::Name(s) => (false, s.as_str().into()),
         }
     }
 }
@@ -149,7 +165,7 @@ pub(crate) fn open(given: &Path, root: &Path, options: &SequenceOptions) -> Resu
     let mut parts: [Option<CocoSource>; 3] = Default::default();
     let mut notes = Vec::new();
     for json in &jsons {
-        let text = std::fs::read(json).map_err(DataError::io(json))?;
+        let text = files::read(json, &limits::TEXT_BYTES).map_err(DataError::io(json))?;
         let wrong = |e: serde_json::Error| DataError::layout(json, format!("not {format}: {e}"));
         let found = match format {
             SequenceFormat::Karpathy => karpathy(serde_json::from_slice(&text).map_err(wrong)?, json, &mut notes),
@@ -177,23 +193,33 @@ pub(crate) fn open(given: &Path, root: &Path, options: &SequenceOptions) -> Resu
 fn is_karpathy_file(path: &Path) -> Result<bool> {
     use std::io::Read;
     let mut head = Vec::new();
-    let file = std::fs::File::open(path).map_err(DataError::io(path))?;
+    let file = files::open(path).map_err(DataError::io(path))?;
     file.take(1 << 16).read_to_end(&mut head).map_err(DataError::io(path))?;
     let head = String::from_utf8_lossy(&head);
     Ok(head.contains("\"sentids\"") || head.contains("\"sentences\""))
 }
 
 fn coco(data: Coco, split: Split, json: &Path, notes: &mut Vec<String>) -> Vec<(Split, Entry)> {
-    let mut by_id: HashMap<Id, usize> = HashMap::new();
+    let mut by_id: HashMap<(bool, Box<str>), usize> = HashMap::new();
     let mut out: Vec<(Split, Entry)> = Vec::with_capacity(data.images.len());
+    let mut twice = 0;
     for image in data.images {
-        by_id.insert(image.id.clone(), out.len());
-        let entry = Entry { file: 0, path: image.file_name.into(), id: image.id.to_string().into(), captions: vec![] };
-        out.push((split, entry));
+        let key = image.id.key();
+        let entry = Entry { file: 0, path: image.file_name.into(), id: key.1.clone(), captions: vec![] };
+        match by_id.entry(key) {
+            MapEntry::Occupied(_) => twice += 1,
+            MapEntry::Vacant(place) => {
+                place.insert(out.len());
+                out.push((split, entry));
+            }
+        }
+    }
+    if twice > 0 {
+        notes.push(format!("{}: {twice} images with the id of another are left out", json.display()));
     }
     let mut strangers = 0;
     for a in data.annotations {
-        match by_id.get(&a.image_id) {
+        match by_id.get(&a.image_id.key()) {
             Some(&i) => out[i].1.captions.extend(a.caption.map(|c| c.trim().into())),
             None => strangers += 1,
         }
@@ -229,7 +255,7 @@ fn karpathy(data: Karpathy, json: &Path, notes: &mut Vec<String>) -> Vec<(Split,
 /// The folder below which the files that a JSON names lie: one of the usual places where one of its first images is.
 fn image_folder(json: &Path, root: &Path, options: &SequenceOptions, found: &[(Split, Entry)]) -> Result<PathBuf> {
     let mut places: Vec<PathBuf> = match &options.image_folder {
-        Some(folder) => vec![folder.clone()],
+        Some(folder) => vec![files::as_on_disk(folder)],
         None => Vec::new(),
     };
     let name = file_name(json);
@@ -246,7 +272,11 @@ fn image_folder(json: &Path, root: &Path, options: &SequenceOptions, found: &[(S
         places.extend(names.iter().map(|n| base.join(n)));
     }
     let some: Vec<&Entry> = found.iter().map(|(_, e)| e).take(100).collect();
-    let there = |folder: &&PathBuf| some.iter().any(|e| folder.join(&*e.path).is_file());
+    if let Some(Err(why)) = some.iter().map(|e| inside(root, &e.path)).reduce(|a, b| a.or(b)) {
+        let name = some.first().map_or("", |e| &e.path);
+        return Err(DataError::layout(json, format!("image `{name}`: {why}")));
+    }
+    let there = |folder: &&PathBuf| some.iter().any(|e| inside(folder, &e.path).is_ok_and(|path| path.is_file()));
     match places.iter().find(there) {
         Some(folder) => Ok(folder.clone()),
         None if found.is_empty() => Ok(root.into()),

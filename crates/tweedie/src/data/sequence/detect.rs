@@ -1,8 +1,9 @@
 //! Which layout of captions or text lies at a path?
 
-use super::super::detect::{file_name, files_below, list};
+use super::super::detect::{Seen, check_kind, file_name, files_below, list};
 use super::super::{DataError, Format, Result, folder, tar};
 use super::{Task, json, parquet};
+use crate::limits;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -99,12 +100,15 @@ pub(crate) fn files(path: &Path, format: SequenceFormat) -> Result<Vec<PathBuf>>
     // Annotations lie at most in a folder of their own; do not walk into a hundred thousand images.
     let depth = if matches!(format, SequenceFormat::Coco | SequenceFormat::Karpathy) { 1 } else { 3 };
     let mut found = Vec::new();
-    walk(path, depth, &is, &mut found)?;
+    walk(path, depth, &is, &mut Seen::default(), &mut found)?;
     found.sort();
     Ok(found)
 }
 
-fn walk(path: &Path, depth: usize, is: &dyn Fn(&str) -> bool, out: &mut Vec<PathBuf>) -> Result<()> {
+fn walk(path: &Path, depth: usize, is: &dyn Fn(&str) -> bool, seen: &mut Seen, out: &mut Vec<PathBuf>) -> Result<()> {
+    if !seen.enter(path) {
+        return Ok(());
+    }
     let entries = list(path)?;
     out.extend(entries.iter().filter(|e| is(&file_name(e)) && e.is_file()).cloned());
     if depth == 0 {
@@ -113,7 +117,7 @@ fn walk(path: &Path, depth: usize, is: &dyn Fn(&str) -> bool, out: &mut Vec<Path
     // A thousand classes of images hold no text.
     let folders: Vec<&PathBuf> = entries.iter().filter(|e| !folder::is_image(e) && e.is_dir()).collect();
     if folders.len() <= 64 {
-        folders.into_iter().try_for_each(|f| walk(f, depth - 1, is, out))?;
+        folders.into_iter().try_for_each(|f| walk(f, depth - 1, is, seen, out))?;
     }
     Ok(())
 }
@@ -146,6 +150,7 @@ pub(crate) fn detect(path: &Path) -> Result<(SequenceFormat, PathBuf)> {
         };
         return Ok((format, path.into()));
     }
+    check_kind(path, &meta)?;
     for format in [Parquet, Coco, Karpathy, WebDataset, JsonLines, Text] {
         if !files(path, format)?.is_empty() {
             return Ok((format, path.into()));
@@ -156,7 +161,7 @@ pub(crate) fn detect(path: &Path) -> Result<(SequenceFormat, PathBuf)> {
 
 /// What the data at `path` are for, as far as looking tells: classes wherever there are labels.
 pub fn guess_task(path: impl AsRef<Path>) -> Result<Task> {
-    let path = path.as_ref();
+    let path: &Path = &crate::files::as_on_disk(path.as_ref());
     match embedded(path) {
         Some("shapes") => return Ok(Task::Caption),
         Some(_) => return Ok(Task::Class),
@@ -192,7 +197,10 @@ pub fn guess_task(path: impl AsRef<Path>) -> Result<Task> {
 /// Whether a sample's JSON has a caption and no label.
 fn has_caption(shard: &Path, sample: &tar::Sample) -> Result<bool> {
     let Some(piece) = sample.find(&["json"]) else { return Ok(false) };
-    let mut file = std::fs::File::open(shard).map_err(DataError::io(shard))?;
+    if limits::SMALL_BYTES.check(piece.bytes).is_err() {
+        return Ok(false);
+    }
+    let mut file = crate::files::open(shard).map_err(DataError::io(shard))?;
     let bytes = tar::read_piece(&mut file, piece.offset, piece.bytes).map_err(DataError::io(shard))?;
     let value = serde_json::from_slice(&bytes).unwrap_or_default();
     let serde_json::Value::Object(object) = value else { return Ok(false) };

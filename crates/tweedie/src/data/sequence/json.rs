@@ -1,5 +1,6 @@
 //! Texts in JSON values: a string, a list of strings, or a list of objects with a text field.
 
+use super::super::parquet::some_names;
 use serde_json::{Map, Value};
 
 /// Names of fields and columns with captions, the likeliest first.
@@ -47,5 +48,5 @@ pub fn texts(value: &Value) -> Vec<String> {
 
 /// The names of an object's fields, for messages.
 pub fn names(object: &Map<String, Value>) -> String {
-    object.keys().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ")
+    some_names(object.keys().map(String::as_str))
 }

@@ -8,12 +8,15 @@ use super::detect::files;
 use super::json::{self, TEXTS};
 use super::text_file::TextFile;
 use super::{Layout, SequenceFormat, SequenceOptions, Splits, TextSource, Texts};
+use crate::limits;
 use rayon::prelude::*;
 use std::path::Path;
 use std::sync::Arc;
 
 /// Lines from one mark to the next: the index of 100 million lines takes 50 MB.
 const EVERY: usize = 32;
+/// Bytes from one mark to the next, about: of very long lines, none is read to get to another.
+const FAR: u64 = 1 << 20;
 /// Most bytes of a piece of packed text, before it ends at a line.
 const PIECE: u64 = 1 << 14;
 /// Least bytes of a piece: words are hardly ever longer, so that it can end after one.
@@ -28,6 +31,8 @@ const NO_UTF8: &str = "not UTF-8 text";
 struct Mark {
     offset: u64,
     line: u64,
+    /// Number of the first of them in the file.
+    example: usize,
 }
 
 struct Indexed {
@@ -88,9 +93,10 @@ impl LineSource {
     /// The bytes of a line and its number, from 1.
     fn raw(&self, i: usize) -> Result<(Vec<u8>, u64)> {
         let (f, k) = self.file_of(i)?;
-        let mark = &f.marks[k / EVERY];
+        let m = f.marks.partition_point(|m| m.example <= k).saturating_sub(1);
+        let mark = f.marks.get(m).ok_or_else(|| beyond(i, self.examples))?;
         let mut lines = Lines::new(&f.file, mark.offset, mark.line);
-        for _ in 0..k % EVERY {
+        for _ in mark.example..k {
             lines.next_line(0)?;
         }
         let line = lines.next_line(LONGEST)?;
@@ -112,6 +118,9 @@ impl TextSource for LineSource {
         let text = as_text(text).ok_or_else(|| bad(NO_UTF8.into()))?;
         if self.unit == Unit::Line {
             return Ok(vec![text]);
+        }
+        if text.len() >= LONGEST - 4 {
+            return Err(bad(format!("a line of JSON of more than {LONGEST} bytes")));
         }
         let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| bad(format!("not JSON ({e})")))?;
         let object = value.as_object().ok_or_else(|| bad("not a JSON object".into()))?;
@@ -155,11 +164,11 @@ impl TextSource for LineSource {
         let from = file.marks.get(m).map_or(0, |m| m.offset);
         let to = file.marks.get(m + 1).map_or(file.file.size, |m| m.offset);
         // Between marks by proportion: lines of one file are much alike, and a document is found by its share.
-        let run = if self.unit == Unit::Piece { 1 } else { EVERY.min(file.examples - (m * EVERY).min(file.examples)) };
+        let first = file.marks.get(m).map_or(0, |m| m.example);
+        let run = file.marks.get(m + 1).map_or(file.examples, |m| m.example).saturating_sub(first);
         let x = (at - from.min(at)) as f64 / (to - from).max(1) as f64 * run as f64;
         let k = (x as usize).min(run.saturating_sub(1));
-        let each = if self.unit == Unit::Piece { 1 } else { EVERY };
-        let row = (self.starts[f] + m * each + k).min(self.examples.saturating_sub(1));
+        let row = (self.starts[f] + first + k).min(self.examples.saturating_sub(1));
         Ok((row, (x - k as f64).clamp(0.0, 1.0)))
     }
 
@@ -248,7 +257,7 @@ fn as_text(mut line: Vec<u8>) -> Option<String> {
 /// One pass over a file.
 fn index(path: &Path, unit: Unit) -> Result<Indexed> {
     let file = TextFile::open(path)?;
-    let (mut marks, mut examples) = (Vec::new(), 0);
+    let (mut marks, mut examples) = (Vec::<Mark>::new(), 0);
     if unit == Unit::Piece {
         marks = pieces(&file)?;
         examples = marks.len();
@@ -260,8 +269,9 @@ fn index(path: &Path, unit: Unit) -> Result<Indexed> {
         if lines.next_line(0)?.is_none() {
             break;
         }
-        if examples % EVERY == 0 {
-            marks.push(Mark { offset, line });
+        let near = |m: &Mark| examples - m.example < EVERY && offset - m.offset < FAR;
+        if !marks.last().is_some_and(near) {
+            marks.push(Mark { offset, line, example: examples });
         }
         examples += 1;
     }
@@ -270,11 +280,11 @@ fn index(path: &Path, unit: Unit) -> Result<Indexed> {
 
 /// Pieces of at most about [`PIECE`] bytes that end after a line, else after a space, else after a whole character.
 fn pieces(file: &TextFile) -> Result<Vec<Mark>> {
-    let (mut marks, mut at, mut line) = (Vec::new(), 0, 1);
+    let (mut marks, mut at, mut line) = (Vec::<Mark>::new(), 0, 1);
     let size = (file.size / PIECES).clamp(LEAST_PIECE, PIECE) as usize;
     let mut bytes = vec![0; 2 * size];
     while at < file.size {
-        marks.push(Mark { offset: at, line });
+        marks.push(Mark { offset: at, line, example: marks.len() });
         let n = file.read_at(at, &mut bytes)?;
         if n == 0 {
             break; // the file has shrunk
@@ -323,6 +333,7 @@ pub(crate) fn open(root: &Path, format: SequenceFormat, options: &SequenceOption
         if file.examples > 0 {
             part.starts.push(part.examples);
             part.examples += file.examples;
+            limits::ENTRIES.check(part.examples as u64).map_err(|why| DataError::layout(root, why))?;
             part.files.push(file);
         }
     }

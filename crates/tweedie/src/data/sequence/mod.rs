@@ -237,7 +237,7 @@ pub(crate) struct Splits {
 /// Open the captions or text at `path`. Fails, naming what is wrong, for a missing path, an unknown layout, a column that
 /// is not there, images that are nowhere, or a split without examples.
 pub fn open_sequences(path: impl AsRef<Path>, options: &SequenceOptions) -> Result<SequenceSet> {
-    let path = path.as_ref();
+    let path: &Path = &crate::files::as_on_disk(path.as_ref());
     if !(0.0..1.0).contains(&options.open.val_fraction) {
         let share = options.open.val_fraction;
         return Err(DataError::Setting(format!("the validation share is {share} and must lie between 0 and 1")));

@@ -1,7 +1,8 @@
 //! Captions or text in Parquet files: a column of strings, of lists of strings, or of lists of structs with a text field.
 //! Row groups of images and of texts are read when they are needed, each into a cache of its own.
 
-use super::super::parquet::{Images, columns, image_column, image_of, label_column, leaf, reader};
+use super::super::columns::{ParquetFile, Values, length, records};
+use super::super::parquet::{Images, columns, image_column, image_of, label_column, leaf};
 use super::super::row_groups::{GroupCache, RowGroups};
 use super::super::split::Split;
 use super::super::{DataError, Image, Locality, Result};
@@ -10,7 +11,6 @@ use super::json::{CAPTIONS, INNER, TEXTS};
 use super::{SequenceFormat, SequenceOptions, Splits, Task, TextSource, Texts};
 use ::parquet::basic::Type;
 use ::parquet::column::reader::ColumnReader;
-use ::parquet::file::reader::{FileReader, RowGroupReader};
 use ::parquet::schema::types::SchemaDescriptor;
 use rayon::prelude::*;
 use std::path::Path;
@@ -27,9 +27,10 @@ struct ParquetTexts {
 }
 
 impl ParquetTexts {
-    fn group(&self, g: usize) -> Result<Arc<Vec<Vec<String>>>> {
-        let name = self.columns.join(", ");
-        self.texts.get(&self.groups, g, &name, |path, group| read_texts(path, group, &self.columns))
+    /// Group `g`; `row` is named where it cannot be read.
+    fn group(&self, g: usize, row: usize) -> Result<Arc<Vec<Vec<String>>>> {
+        let read = self.texts.get(&self.groups, g, |path, group| read_texts(path, group, &self.columns));
+        read.map_err(|e| DataError::bad_text(self.groups.place(row), e))
     }
 }
 
@@ -40,7 +41,7 @@ impl TextSource for ParquetTexts {
 
     fn texts(&self, i: usize) -> Result<Vec<String>> {
         let (g, row) = self.groups.find(i)?;
-        Ok(self.group(g)?.get(row).cloned().unwrap_or_default())
+        Ok(self.group(g, i)?.get(row).cloned().unwrap_or_default())
     }
 
     fn image(&self, i: usize) -> Result<Option<Image>> {
@@ -56,7 +57,7 @@ impl TextSource for ParquetTexts {
     fn file_name(&self, i: usize) -> Option<String> {
         let (column, cache) = self.names.as_ref()?;
         let ((g, row), columns) = (self.groups.find(i).ok()?, std::slice::from_ref(column));
-        let names = cache.get(&self.groups, g, column, |path, group| read_texts(path, group, columns)).ok()?;
+        let names = cache.get(&self.groups, g, |path, group| read_texts(path, group, columns)).ok()?;
         names.get(row)?.first().filter(|name| !name.is_empty()).cloned()
     }
 
@@ -81,7 +82,7 @@ impl TextSource for ParquetTexts {
             before += w;
         }
         let share = (at - before.min(at)) as f64 / self.texts.weights().get(g).copied().unwrap_or(0).max(1) as f64;
-        let rows = self.group(g)?;
+        let rows = self.group(g, self.groups.starts.get(g).map_or(0, |&s| s as usize))?;
         let lengths = rows.iter().map(|r| r.iter().map(String::len).sum::<usize>());
         let (total, mut seen) = (lengths.clone().sum::<usize>() as f64, 0.0);
         for (i, n) in lengths.enumerate() {
@@ -96,33 +97,29 @@ impl TextSource for ParquetTexts {
 
 /// The strings of each row, over all `columns`.
 fn read_texts(path: &Path, group: usize, columns: &[String]) -> std::result::Result<Vec<Vec<String>>, String> {
-    let reader = reader(path).map_err(|e| e.to_string())?;
-    let rows = reader.get_row_group(group).map_err(|e| e.to_string())?;
-    let mut all: Vec<Vec<String>> = vec![Vec::new(); rows.metadata().num_rows().max(0) as usize];
+    let file = ParquetFile::open(path).map_err(|e| e.to_string())?;
+    let rows = *file.groups().get(group).ok_or("the row group is gone")? as usize;
+    let mut all: Vec<Vec<String>> = vec![Vec::new(); rows];
     for column in columns {
-        let leaf = leaf(reader.metadata().file_metadata().schema_descr(), column).ok_or("the column is gone")?;
-        read_column(&*rows, leaf, &mut all).map_err(|e| format!("`{column}`: {e}"))?;
+        let leaf = leaf(file.schema(), column).ok_or("the column is gone")?;
+        read_column(&file, group, leaf, &mut all).map_err(|e| format!("`{column}`: {e}"))?;
     }
     Ok(all)
 }
 
-fn read_column(rows: &dyn RowGroupReader, leaf: usize, out: &mut [Vec<String>]) -> std::result::Result<(), String> {
-    let most = rows.metadata().column(leaf).column_descr().max_def_level();
-    let lists = rows.metadata().column(leaf).column_descr().max_rep_level() > 0;
-    let ColumnReader::ByteArrayColumnReader(mut reader) = rows.get_column_reader(leaf).map_err(|e| e.to_string())?
-    else {
-        return Err("the column does not hold text".into());
-    };
-    let (mut defined, mut repeated, mut values) = (Vec::new(), Vec::new(), Vec::new());
-    let mut records = 0;
-    while records < out.len() {
-        let read = reader.read_records(out.len() - records, Some(&mut defined), Some(&mut repeated), &mut values);
-        let (n, ..) = read.map_err(|e| e.to_string())?;
-        if n == 0 {
-            return Err(format!("{records} rows where {} were announced", out.len()));
-        }
-        records += n;
-    }
+fn read_column(
+    file: &ParquetFile,
+    group: usize,
+    leaf: usize,
+    out: &mut [Vec<String>],
+) -> std::result::Result<(), String> {
+    let descr = file.schema().column(leaf);
+    let (most, lists) = (descr.max_def_level(), descr.max_rep_level() > 0);
+    let read = file.read(group, leaf, |reader, bytes| match reader {
+        ColumnReader::ByteArrayColumnReader(r) => records(r, out.len(), bytes, length),
+        _ => Err("the column does not hold text".into()),
+    });
+    let Values { values, defined, repeated } = read?;
     let text = |v: &::parquet::data_type::ByteArray| String::from_utf8_lossy(v.data()).into_owned();
     if most == 0 {
         out.iter_mut().zip(&values).for_each(|(row, v)| row.push(text(v)));
@@ -191,8 +188,8 @@ pub(crate) fn open(root: &Path, task: Task, options: &SequenceOptions) -> Result
 }
 
 fn read_part(path: &Path, task: Task, options: &SequenceOptions) -> Result<Part> {
-    let reader = reader(path)?;
-    let schema = reader.metadata().file_metadata().schema_descr();
+    let file = ParquetFile::open(path)?;
+    let schema = file.schema();
     let (wanted, usual, setting) = match task {
         Task::Text => (&options.text_column, &TEXTS[..], "text_column"),
         _ => (&options.caption_column, &CAPTIONS[..], "caption_column"),
@@ -208,12 +205,16 @@ fn read_part(path: &Path, task: Task, options: &SequenceOptions) -> Result<Part>
     let names = image.as_ref().and_then(|c| c.strip_suffix(".bytes")).map(|c| format!("{c}.path"));
     let names = names.filter(|c| text_leaf(schema, c).is_some());
     let name_leaf = names.as_ref().and_then(|c| leaf(schema, c));
-    let groups = reader.metadata().row_groups().iter().map(|g| {
-        let bytes = |i: usize| g.column(i).uncompressed_size().max(0) as u64;
-        let texts = leaves.iter().map(|&l| bytes(l)).sum();
-        [g.num_rows().max(0) as u64, image_leaf.map_or(0, bytes), texts, name_leaf.map_or(0, bytes)]
-    });
-    Ok(Part { columns, image, names, groups: groups.collect() })
+    let mut groups = Vec::new();
+    for (g, rows) in file.groups().into_iter().enumerate() {
+        let bytes = |leaf: usize| match rows {
+            0 => Ok(0),
+            _ => file.unpacked(g, leaf).map_err(|e| DataError::layout(path, format!("row group {g}: {e}"))),
+        };
+        let texts = leaves.iter().try_fold(0, |sum: u64, &l| Ok(sum.saturating_add(bytes(l)?)))?;
+        groups.push([rows, image_leaf.map_or(Ok(0), bytes)?, texts, name_leaf.map_or(Ok(0), bytes)?]);
+    }
+    Ok(Part { columns, image, names, groups })
 }
 
 /// A leaf's path without the levels that lists add.
@@ -263,8 +264,8 @@ fn text_columns(
 
 /// What a file is for: classes if it has labels, else captions if it has images, else text.
 pub(crate) fn guess(path: &Path) -> Result<Task> {
-    let reader = reader(path)?;
-    let schema = reader.metadata().file_metadata().schema_descr();
+    let file = ParquetFile::open(path)?;
+    let schema = file.schema();
     let has = |usual: &[&str]| text_columns(path, schema, None, usual, "").is_ok();
     let image = image_column(path, schema, None).is_ok();
     Ok(match (image, label_column(path, schema, None).is_ok()) {

@@ -8,8 +8,8 @@ use super::super::{DataError, Image, Result};
 use super::detect::files;
 use super::json::{self, CAPTIONS};
 use super::{SequenceFormat, SequenceOptions, Splits, TextSource, Texts};
+use crate::{files, limits};
 use rayon::prelude::*;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ struct TarTexts {
 impl TarTexts {
     fn read(&self, i: usize, (offset, bytes): (u64, u32)) -> Result<Vec<u8>> {
         let path = &self.shards[at(&self.members, i)?.shard as usize];
-        let read = File::open(path).and_then(|mut file| read_piece(&mut file, offset, bytes as u64));
+        let read = files::open(path).and_then(|mut file| read_piece(&mut file, offset, bytes as u64));
         read.map_err(DataError::io(path))
     }
 }
@@ -50,6 +50,7 @@ impl TextSource for TarTexts {
             (Some(_), None) => return Err(bad("an image without .txt or .json".into())),
             (None, _) => return Err(bad("a caption without .jpg, .jpeg, .png or .webp".into())),
         };
+        limits::SMALL_BYTES.check(text.1.into()).map_err(bad)?;
         let text = String::from_utf8(self.read(i, text)?).map_err(|_| bad("the caption is not UTF-8 text".into()))?;
         if !m.is_json {
             return Ok(vec![text]);
@@ -62,8 +63,10 @@ impl TextSource for TarTexts {
 
     fn image(&self, i: usize) -> Result<Option<Image>> {
         let Some(image) = at(&self.members, i)?.image else { return Ok(None) };
+        let corrupt = |message| DataError::Corrupt { place: self.place(i), message };
+        limits::IMAGE_BYTES.check(image.1.into()).map_err(corrupt)?;
         let bytes = self.read(i, image)?;
-        Image::decode(&bytes).map(Some).map_err(|message| DataError::Corrupt { place: self.place(i), message })
+        Image::decode(&bytes).map(Some).map_err(corrupt)
     }
 
     fn place(&self, i: usize) -> String {
@@ -98,14 +101,12 @@ pub(crate) fn open(root: &Path, options: &SequenceOptions) -> Result<Splits> {
             let Some(first) = image.or(text) else { continue };
             images += usize::from(image.is_some());
             paired += usize::from(image.is_some() && text.is_some());
-            let span = |p: &Piece| -> Result<(u64, u32)> {
-                let large = |_| DataError::layout(path, format!("`{}` has {} bytes", p.name, p.bytes));
-                Ok((p.offset, u32::try_from(p.bytes).map_err(large)?))
-            };
+            // What has more than 4 GiB is too large for either.
+            let span = |p: &Piece| (p.offset, u32::try_from(p.bytes).unwrap_or(u32::MAX));
             part.members.push(Member {
                 shard,
-                image: image.map(span).transpose()?,
-                text: text.map(span).transpose()?,
+                image: image.map(span),
+                text: text.map(span),
                 is_json: text.is_some_and(|t| t.extension == "json"),
                 name: first.name.as_str().into(),
             });
