@@ -218,7 +218,7 @@ impl Model {
     fn print(&self, rows: &[Row], profiles: &[String]) -> Result<()> {
         let profiles: String = profiles.iter().map(|p| format!("\n{p}")).collect();
         if self.format != "markdown" {
-            eprint!("{profiles}");
+            profiles.lines().for_each(report::note);
         }
         match self.format.as_str() {
             "json" => report::print_json(&rows),
