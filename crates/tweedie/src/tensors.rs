@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use half::{bf16, f16};
@@ -11,6 +11,9 @@ use safetensors::tensor::{Metadata, TensorInfo, TensorView};
 use safetensors::{Dtype, SafeTensors};
 
 use crate::error::{Error, Result};
+use crate::files;
+use crate::guard::guarded;
+use crate::limits::fits;
 
 /// A tensor by its PyTorch name, in row-major order.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,12 +98,26 @@ pub fn write(path: &Path, tensors: &[NamedTensor]) -> Result<()> {
 
 /// Read a safetensors file. f16, bf16 and f64 become f32; integers (counters of other programs) are left out.
 pub fn read(path: &Path) -> Result<Vec<NamedTensor<'static>>> {
-    let bytes = fs::read(path).map_err(|e| Error::file(path, e))?;
+    let file = files::open(path).map_err(|e| Error::file(path, e))?;
+    let size = file.metadata().map_err(|e| Error::file(path, e))?.len();
+    fits(path.display(), 2 * size as u128).map_err(Error::Input)?;
+    let mut bytes = Vec::with_capacity(size as usize);
+    file.take(size).read_to_end(&mut bytes).map_err(|e| Error::file(path, e))?;
     decode(&bytes).map_err(|e| Error::Input(format!("{}: not a readable safetensors file: {e}", path.display())))
 }
 
 /// Read the bytes of a safetensors file, in the order of its values.
 pub(crate) fn decode(bytes: &[u8]) -> std::result::Result<Vec<NamedTensor<'static>>, String> {
+    guarded("the reader of safetensors", || decode_all(bytes))?
+}
+
+/// Bytes of a header: names, types and shapes of tens of thousands of tensors.
+const HEADER: u64 = 32 << 20;
+
+fn decode_all(bytes: &[u8]) -> std::result::Result<Vec<NamedTensor<'static>>, String> {
+    if let Some(claimed) = bytes.first_chunk().map(|b| u64::from_le_bytes(*b)).filter(|n| *n > HEADER) {
+        return Err(format!("its header claims {claimed} bytes, more than {HEADER}"));
+    }
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|e| e.to_string())?;
     let file = SafeTensors::deserialize(bytes).map_err(|e| e.to_string())?;
     let mut all = Vec::new();

@@ -103,10 +103,11 @@ fn show(args: &Show) -> Result<()> {
 }
 
 fn print(t: &Tokenizer, file: String, text: Option<&str>, json: bool) -> Result<()> {
-    let cut = text.map(|text| {
-        let ids = t.encode(text);
-        Cut { tokens: ids.iter().map(|&id| t.token(id)).collect(), decoded: t.decode(&ids), ids }
-    });
+    let cut = |text| -> Result<Cut> {
+        let ids = t.try_encode(text)?;
+        Ok(Cut { tokens: ids.iter().map(|&id| t.token(id)).collect(), decoded: t.decode(&ids), ids })
+    };
+    let cut = text.map(cut).transpose()?;
     let facts = Facts { file, classes: t.vocab(), pad: t.pad(), eos: t.eos(), notes: t.notes().to_vec(), cut };
     if json {
         return report::print_json(&facts);
