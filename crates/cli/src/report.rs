@@ -38,7 +38,12 @@ fn spelt(text: &str, hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
 
 /// As [`visible`], and further lines are indented, so that none of them is taken for one of ours.
 pub fn message(text: &str) -> Cow<'_, str> {
-    match visible(text.trim_end()) {
+    const LONGEST: usize = 8000; // a file may hold a line of any length
+    let text = text.trim_end();
+    if let Some((at, _)) = text.char_indices().nth(LONGEST) {
+        return Cow::Owned(format!("{}…", message(&text[..at])));
+    }
+    match visible(text) {
         shown if shown.contains('\n') => Cow::Owned(shown.replace('\n', "\n  ")),
         shown => shown,
     }
@@ -209,6 +214,7 @@ mod tests {
     fn nothing_steers_the_terminal() {
         assert_eq!(visible("a\tb\nc é 犬"), "a\tb\nc é 犬");
         assert_eq!(visible("\u{1b}[31mred\r\u{7}\u{9b}2J\u{7f}\u{202e}"), "\\u{1b}[31mred\\r\\u{7}\\u{9b}2J\\u{7f}\\u{202e}");
+        assert!(message(&"é".repeat(9000)).ends_with("é…") && message(&"é".repeat(9000)).chars().count() == 8001);
         assert_eq!(message("no\nhint: rm -r ."), "no\n  hint: rm -r .");
         let mut t = Table::new(&[("class", Align::Left)]);
         t.row(vec!["a\n| b \u{1b}c".into()]);

@@ -231,6 +231,35 @@ mod tests {
         assert!(Encoded::new(&[t("a", 3)]).is_err());
     }
 
+    /// Headers that claim what is not there, overlap, or have products beyond all numbers.
+    #[test]
+    fn headers_that_lie_are_refused() {
+        let file = |header: &str, data: usize| {
+            let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+            bytes.extend(header.as_bytes());
+            bytes.resize(bytes.len() + data, 0);
+            bytes
+        };
+        for (header, data) in [
+            (r#"{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,16]}}"#, 16),
+            (r#"{"a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,16]}}"#, 16),
+            (r#"{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,1152921504606846976]}}"#, 16),
+            (r#"{"a":{"dtype":"F32","shape":[4],"data_offsets":[16,0]}}"#, 16),
+            (r#"{"a":{"dtype":"F99","shape":[4],"data_offsets":[0,16]}}"#, 16),
+            (r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}"#, 12),
+            (r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}}"#, 16),
+        ] {
+            assert!(decode(&file(header, data)).is_err(), "{header}");
+        }
+        let e = decode(&[[0xff; 8], [0; 8]].concat()).unwrap_err();
+        assert!(e.contains("its header claims 18446744073709551615 bytes"), "{e}");
+        let empty = r#"{"a":{"dtype":"F32","shape":[0,18446744073709551615],"data_offsets":[0,0]}}"#;
+        assert!(decode(&file(empty, 0)).is_ok_and(|all| all[0].data.is_empty()));
+        if cfg!(unix) {
+            assert!(read(Path::new("/dev/zero")).unwrap_err().to_string().contains("not a regular file"));
+        }
+    }
+
     #[test]
     fn an_unreadable_file_is_named() {
         let dir = tempfile::tempdir().unwrap();

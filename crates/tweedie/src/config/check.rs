@@ -79,7 +79,7 @@ impl Config {
 
     /// Refuse what cannot fit into the memory of this machine: the images and tokens of a batch. A lower bound, so that whatever
     /// may fit is left to be tried.
-    pub(crate) fn check_memory(&self, device: &Device) -> Result<()> {
+    pub fn check_memory(&self, device: &Device) -> Result<()> {
         let (t, e, d) = (&self.train, &self.model.encoder, &self.model.denoiser);
         let product = |sizes: &[usize]| sizes.iter().fold(4, |n: u128, s| n.saturating_mul(*s as u128));
         let image = self.model.condition == Conditioning::Image;

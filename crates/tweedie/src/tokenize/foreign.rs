@@ -30,6 +30,9 @@ pub fn load(text: &str, mut value: Value) -> Result<(tokenizers::Tokenizer, Vec<
         if depth(&value[part]) > DEPTH {
             return Err(Error::Input(format!("{part}: more than {DEPTH} parts inside each other")));
         }
+        if !charsmap_is_whole(&value[part]) {
+            return Err(Error::Input(format!("{part}: precompiled_charsmap claims more than it holds")));
+        }
         if growth(&value[part]) > GROWTH {
             return Err(Error::Input(format!("{part}: its replacements make texts more than {GROWTH} times as long")));
         }
@@ -54,6 +57,33 @@ fn depth(value: &Value) -> usize {
         Value::Object(all) => 1 + all.values().map(depth).max().unwrap_or(0),
         _ => 0,
     }
+}
+
+/// A precompiled map of characters begins with the size of its tables, for which room is made before they are read.
+fn charsmap_is_whole(value: &Value) -> bool {
+    match value {
+        Value::Array(all) => all.iter().all(charsmap_is_whole),
+        Value::Object(all) => match all.get("precompiled_charsmap").and_then(Value::as_str) {
+            Some(map) => first_number(map).is_none_or(|claimed| claimed as usize + 4 <= map.len() / 4 * 3),
+            None => all.values().all(charsmap_is_whole),
+        },
+        _ => true,
+    }
+}
+
+/// The first four bytes of base64 as a number, the lowest byte first.
+fn first_number(base64: &str) -> Option<u32> {
+    let digit = |b: &u8| match b {
+        b'A'..=b'Z' => Some(b - b'A'),
+        b'a'..=b'z' => Some(b - b'a' + 26),
+        b'0'..=b'9' => Some(b - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let six = base64.as_bytes().first_chunk::<6>()?;
+    let bits = six.iter().try_fold(0_u64, |bits, b| Some(bits << 6 | digit(b)? as u64))?;
+    Some(((bits >> 4) as u32).swap_bytes())
 }
 
 /// How many times as long a text may become by the replacements in it, at the most.

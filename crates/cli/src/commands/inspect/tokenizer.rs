@@ -10,6 +10,7 @@ use tweedie::train::open_sequences;
 
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Progress, Table};
+use crate::shared::numbers;
 use crate::shared::sequence_args::SequenceArgs;
 
 #[derive(clap::Subcommand)]
@@ -28,7 +29,7 @@ pub struct Train {
     #[arg(long, default_value = "word", value_parser = |s: &str| s.parse::<Kind>())]
     kind: Kind,
     /// Classes at most (default: 5000 words, 34000 for space, 8000 pieces, all characters)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 24))]
     vocab: Option<usize>,
     /// File to write
     #[arg(long, value_name = "FILE", default_value = "tokenizer.json")]
