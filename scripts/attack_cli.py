@@ -257,7 +257,8 @@ def mutate_json(r, value):
         elif how == 2 and isinstance(where, list):
             where.extend([where[key]] * r.choice([1, 3, 1000]))
         elif how == 3:
-            where[key] = r.choice(places)[0].get("type", 0) if isinstance(r.choice(places)[0], dict) else odd_value(r)
+            other, name = r.choice(places)
+            where[key] = json.loads(json.dumps(other[name]))
         else:
             where[key] = odd_value(r)
     return value

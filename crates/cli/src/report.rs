@@ -213,7 +213,10 @@ mod tests {
     #[test]
     fn nothing_steers_the_terminal() {
         assert_eq!(visible("a\tb\nc é 犬"), "a\tb\nc é 犬");
-        assert_eq!(visible("\u{1b}[31mred\r\u{7}\u{9b}2J\u{7f}\u{202e}"), "\\u{1b}[31mred\\r\\u{7}\\u{9b}2J\\u{7f}\\u{202e}");
+        assert_eq!(
+            visible("\u{1b}[31mred\r\u{7}\u{9b}2J\u{7f}\u{202e}"),
+            "\\u{1b}[31mred\\r\\u{7}\\u{9b}2J\\u{7f}\\u{202e}"
+        );
         assert!(message(&"é".repeat(9000)).ends_with("é…") && message(&"é".repeat(9000)).chars().count() == 8001);
         assert_eq!(message("no\nhint: rm -r ."), "no\n  hint: rm -r .");
         let mut t = Table::new(&[("class", Align::Left)]);

@@ -187,7 +187,10 @@ impl Layers<'_> {
         let sets = self.sets.iter().map(|s| (Source::Set, s));
         for (source, s) in sets.chain(self.flags.iter().map(|(flag, s)| (Source::Flag(flag.clone()), s))) {
             let Some((key, text)) = s.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
-                return Err(Error::Input(format!("{source} {s}: expected key=value, such as --set train.batch=64", s = short(s))));
+                return Err(Error::Input(format!(
+                    "{source} {s}: expected key=value, such as --set train.batch=64",
+                    s = short(s)
+                )));
             };
             let path = key.trim().split('.').map(|part| part.trim().to_string()).collect();
             assign(path, text.trim(), source, base, &mut all);

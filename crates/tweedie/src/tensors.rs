@@ -246,8 +246,14 @@ mod tests {
             (r#"{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,1152921504606846976]}}"#, 16),
             (r#"{"a":{"dtype":"F32","shape":[4],"data_offsets":[16,0]}}"#, 16),
             (r#"{"a":{"dtype":"F99","shape":[4],"data_offsets":[0,16]}}"#, 16),
-            (r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}"#, 12),
-            (r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}}"#, 16),
+            (
+                r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}"#,
+                12,
+            ),
+            (
+                r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}}"#,
+                16,
+            ),
         ] {
             assert!(decode(&file(header, data)).is_err(), "{header}");
         }

@@ -32,7 +32,9 @@ impl Config {
         if self.data.task != Task::Class {
             let mix = &self.augment.mix;
             if mix.mixup_alpha > 0.0 || mix.cutmix_alpha > 0.0 {
-                return wrong("augment.mix.mixup_alpha and cutmix_alpha mix classes; set them to 0 for captions and text".into());
+                return wrong(
+                    "augment.mix.mixup_alpha and cutmix_alpha mix classes; set them to 0 for captions and text".into(),
+                );
             }
             if self.data.tokens == 0 {
                 return wrong("data.tokens must be at least 1".into());

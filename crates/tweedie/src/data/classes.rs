@@ -14,7 +14,7 @@ pub(crate) struct ClassList {
 
 impl ClassList {
     pub fn read(path: &Path) -> Result<ClassList> {
-        let text = std::fs::read_to_string(path).map_err(DataError::io(path))?;
+        let text = crate::files::read_to_string(path, &crate::limits::SMALL_BYTES).map_err(DataError::io(path))?;
         let mut lines: Vec<String> = text.lines().map(|l| l.trim().to_string()).collect();
         while lines.last().is_some_and(String::is_empty) {
             lines.pop();

@@ -194,7 +194,8 @@ impl<'a> Generator<'a> {
                 r.min_length
             )));
         }
-        let logits = [r.examples.len(), k, n, t.model.sizes().vocab].iter().fold(4, |b: u128, s| b.saturating_mul(*s as u128));
+        let logits =
+            [r.examples.len(), k, n, t.model.sizes().vocab].iter().fold(4, |b: u128, s| b.saturating_mul(*s as u128));
         fits(format!("a batch of {} × {k} texts", r.examples.len()), logits).map_err(Error::Input)?;
         // Windows of a stream have no end of their own, unless a length is asked for.
         let ends = t.layout == Layout::Lines || r.length.is_some();

@@ -126,7 +126,9 @@ pub fn classes(tokenizer: &tokenizers::Tokenizer) -> Result<usize> {
         }
     }
     if highest > 2 * count + HOLES {
-        return Err(Error::Input(format!("its {count} tokens have numbers up to {highest}: most would stand for nothing")));
+        return Err(Error::Input(format!(
+            "its {count} tokens have numbers up to {highest}: most would stand for nothing"
+        )));
     }
     Ok(highest + 1)
 }
@@ -160,20 +162,23 @@ pub fn probe(tokenizer: &tokenizers::Tokenizer, notes: &mut Vec<String>) -> Resu
     // Blanks, beginnings and ends of words are written in many ways.
     let plain = |token: &str| token.replace(['\u{120}', '\u{2581}'], " ").replace("##", "").replace("</w>", "");
     let mut first_error = None;
-    let some = own.iter().step_by(own.len().div_ceil(PROBES)).any(|(_, token)| match encode(tokenizer, &plain(token)) {
-        Ok(ids) => !ids.is_empty(),
-        Err(e) => {
-            first_error.get_or_insert(e);
-            false
-        }
-    });
+    let some =
+        own.iter().step_by(own.len().div_ceil(PROBES)).any(|(_, token)| match encode(tokenizer, &plain(token)) {
+            Ok(ids) => !ids.is_empty(),
+            Err(e) => {
+                first_error.get_or_insert(e);
+                false
+            }
+        });
     match (some, first_error) {
         (true, _) => {}
         (false, Some(e)) => return Err(Error::Input(format!("it encodes none of its own tokens: {e}"))),
         (false, None) => return Err(Error::Input("it encodes none of its own tokens: nothing is left of them".into())),
     }
     match encode(tokenizer, RARE) {
-        Ok(ids) if ids.is_empty() => notes.push("characters that its vocabulary lacks are left out of texts: it has no mark for them".into()),
+        Ok(ids) if ids.is_empty() => {
+            notes.push("characters that its vocabulary lacks are left out of texts: it has no mark for them".into())
+        }
         Ok(_) => {}
         Err(e) => notes.push(format!("texts with words that its vocabulary lacks are as if they were empty: {e}")),
     }

@@ -187,9 +187,7 @@ fn files_of_others_are_refused_with_the_reason() {
     (0..20).for_each(|_| deep = json!({"type": "Sequence", "normalizers": [deep]}));
     let drops = json!({"type": "Replace", "pattern": {"Regex": "(?s:.)"}, "content": ""});
     let words = |vocab| json!({"type": "WordLevel", "vocab": vocab, "unk_token": "?"});
-    let bpe = |merges| {
-        json!({"type": "BPE", "vocab": {"a": 0, "b": 1, "##": 2}, "merges": merges, "continuing_subword_prefix": "######"})
-    };
+    let bpe = |merges| json!({"type": "BPE", "vocab": {"a": 0, "b": 1, "##": 2}, "merges": merges, "continuing_subword_prefix": "######"});
     for (part, value, why) in [
         ("normalizer", json!({"type": "Sequence", "normalizers": vec![replace; 30]}), "times as long"),
         ("normalizer", deep, "inside each other"),
@@ -210,9 +208,7 @@ fn files_of_others_are_refused_with_the_reason() {
 #[test]
 fn what_files_of_others_leave_out_is_told() {
     use serde_json::json;
-    let bpe = |dropout| {
-        json!({"type": "BPE", "dropout": dropout, "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]})
-    };
+    let bpe = |dropout| json!({"type": "BPE", "dropout": dropout, "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]});
     let t = foreign(&[("model", bpe(json!(0.5)))]).unwrap();
     let told = |t: &Tokenizer, what: &str| t.notes().iter().any(|n| n.contains(what));
     assert!(told(&t, "model.dropout = 0.5") && told(&t, "are left out of texts"), "{:?}", t.notes());
@@ -223,7 +219,10 @@ fn what_files_of_others_leave_out_is_told() {
     assert!(t.encode("a zebra").is_empty() && t.try_encode("a b").unwrap() == [0, 1]);
     assert!(t.try_encode("a zebra").unwrap_err().to_string().contains("'a zebra' cannot be encoded"));
     // Lengths are the caller's.
-    let t = foreign(&[("truncation", json!({"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}))]);
+    let t = foreign(&[(
+        "truncation",
+        json!({"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}),
+    )]);
     assert_eq!(t.unwrap().encode("a b a"), [0, 1, 0]);
 }
 

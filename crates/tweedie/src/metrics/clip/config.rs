@@ -164,7 +164,9 @@ impl Config {
         }
         let end = match text.get("eos_token_id") {
             None => 49407,
-            Some(v) => v.as_u64().filter(|n| *n <= u32::MAX as u64).ok_or_else(|| text.wrong("eos_token_id", "an integer"))?,
+            Some(v) => {
+                v.as_u64().filter(|n| *n <= u32::MAX as u64).ok_or_else(|| text.wrong("eos_token_id", "an integer"))?
+            }
         };
         Ok(Config {
             vision: vision.tower(768, 12)?,
@@ -197,7 +199,11 @@ impl Preprocess {
             Some(v) => match (plain(v).or(side(v, "shortest_edge")), side(v, "height"), side(v, "width")) {
                 (Some(n), _, _) => Resize::Short(n),
                 (None, Some(height), Some(width)) => Resize::Exact { height, width },
-                _ => return Err(part.wrong("size", &format!("a number, {{shortest_edge}} or {{height, width}}, up to {SIDE}"))),
+                _ => {
+                    return Err(
+                        part.wrong("size", &format!("a number, {{shortest_edge}} or {{height, width}}, up to {SIDE}"))
+                    );
+                }
             },
         };
         let crop = match part.get("crop_size") {

@@ -40,7 +40,8 @@ impl Tokenizer {
                 vocabulary(&v["model"]["vocab"]).ok_or_else(|| wrong("model.vocab is not a map of numbers"))?;
             for t in v["added_tokens"].as_array().into_iter().flatten() {
                 if let (Some(name), Some(id)) = (t["content"].as_str(), t["id"].as_u64()) {
-                    let id = u32::try_from(id).map_err(|_| wrong("added_tokens has a number that is none of a token"))?;
+                    let id =
+                        u32::try_from(id).map_err(|_| wrong("added_tokens has a number that is none of a token"))?;
                     vocab.insert(name.into(), id);
                 }
             }
