@@ -304,7 +304,8 @@ fn leaves<'a>(table: &'a Table, path: &mut Vec<String>, f: &mut impl FnMut(&[Str
 fn assign(path: Vec<String>, text: &str, source: Source, base: &Table, out: &mut Vec<Assignment>) {
     let value = parse_value(text, get(base, &path));
     match &value {
-        Value::Table(t) if !t.is_empty() => leaves(t, &mut path.clone(), &mut |p, v| {
+        // A key that is too deep will be refused, whatever is below it.
+        Value::Table(t) if !t.is_empty() && path.len() <= DEEPEST => leaves(t, &mut path.clone(), &mut |p, v| {
             out.push(Assignment { path: p.to_vec(), value: v.clone(), source: source.clone(), text: v.to_string() })
         }),
         _ => out.push(Assignment { path, value, source, text: text.to_string() }),

@@ -7,7 +7,7 @@ use crate::limits::within;
 use crate::schedule::ScheduleKind;
 
 /// Steps of a process, and of sampling from it.
-pub(super) const MOST_STEPS: usize = 1_000_000;
+pub(super) const MOST_STEPS: usize = 100_000;
 
 /// How a noisy vector becomes the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

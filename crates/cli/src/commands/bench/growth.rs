@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, default_value_t = 4, value_name = "B", value_parser = numbers::whole(1..=1 << 20))]
     batch: usize,
     /// Sampling steps where they do not grow
-    #[arg(long, default_value_t = 8, value_name = "S", value_parser = numbers::whole(1..=1_000_000))]
+    #[arg(long, default_value_t = 8, value_name = "S", value_parser = numbers::whole(1..=100_000))]
     steps: usize,
     /// Most points of a series, from its smallest value
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = numbers::whole(1..=64))]

@@ -89,7 +89,7 @@ pub struct SampleArgs {
     #[arg(long, value_delimiter = ',', default_values_t = [1, 32], value_name = "B,…", value_parser = numbers::whole(1..=1 << 20))]
     batch: Vec<usize>,
     /// Sampling steps
-    #[arg(long, value_delimiter = ',', default_values_t = [20], value_name = "S,…", value_parser = numbers::whole(1..=1_000_000))]
+    #[arg(long, value_delimiter = ',', default_values_t = [20], value_name = "S,…", value_parser = numbers::whole(1..=100_000))]
     steps: Vec<usize>,
     /// Guidance weight; 1 costs one pass per step, anything else two
     #[arg(long, default_value_t = 2.0, value_name = "W")]

@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Split::Final, value_name = "SPLIT")]
     pub split: Split,
     /// Numbers of sampling steps
-    #[arg(long, value_delimiter = ',', value_name = "S,…", value_parser = numbers::whole(1..=1_000_000))]
+    #[arg(long, value_delimiter = ',', value_name = "S,…", value_parser = numbers::whole(1..=100_000))]
     pub steps: Vec<usize>,
     /// Guidance weights (1: none)
     #[arg(long, value_delimiter = ',', value_name = "W,…")]

@@ -22,7 +22,7 @@ pub struct Args {
     #[arg(long, default_value_t = 5, value_name = "K", value_parser = numbers::whole(1..=1 << 24))]
     top: usize,
     /// Sampling steps
-    #[arg(long, value_name = "S", value_parser = numbers::whole(1..=1_000_000))]
+    #[arg(long, value_name = "S", value_parser = numbers::whole(1..=100_000))]
     steps: Option<usize>,
     /// Guidance weight
     #[arg(long, value_name = "W")]

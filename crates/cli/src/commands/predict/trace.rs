@@ -27,7 +27,7 @@ pub struct Args {
     /// The image; a model of text alone takes none
     input: Option<PathBuf>,
     /// Sampling steps
-    #[arg(long, value_name = "S", value_parser = numbers::whole(1..=1_000_000))]
+    #[arg(long, value_name = "S", value_parser = numbers::whole(1..=100_000))]
     steps: Option<usize>,
     /// Guidance weight
     #[arg(long, value_name = "W")]

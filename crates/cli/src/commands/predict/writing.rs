@@ -22,7 +22,7 @@ const TOP: usize = 5;
 #[derive(clap::Args)]
 pub struct WritingArgs {
     /// Sampling steps
-    #[arg(long, value_name = "S", value_parser = numbers::whole(1..=1_000_000))]
+    #[arg(long, value_name = "S", value_parser = numbers::whole(1..=100_000))]
     steps: Option<usize>,
     /// Guidance weight (1: none)
     #[arg(long, value_name = "W")]
