@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use tweedie_engine::Error;
 
+use crate::report::message;
+
 pub type Result<T> = std::result::Result<T, Failure>;
 
 /// Whose fault it is: the exit code.
@@ -70,12 +72,13 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "error: {}", self.what)?;
+        // They quote files and names, which may hold anything.
+        write!(f, "error: {}", message(&self.what))?;
         for c in &self.causes {
-            write!(f, "\ncause: {c}")?;
+            write!(f, "\ncause: {}", message(c))?;
         }
         match &self.hint {
-            Some(h) => write!(f, "\n\nhint: {h}"),
+            Some(h) => write!(f, "\n\nhint: {}", message(h)),
             None => Ok(()),
         }
     }

@@ -17,8 +17,8 @@ use failure::{Failure, Result};
 #[command(name = "tweedie", version, disable_help_subcommand = true, subcommand_required = true)]
 struct Cli {
     /// CPU threads (default: all)
-    #[arg(long, global = true, value_name = "N")]
-    threads: Option<std::num::NonZeroUsize>,
+    #[arg(long, global = true, value_name = "N", value_parser = shared::numbers::whole(1..=1024))]
+    threads: Option<usize>,
     #[command(subcommand)]
     command: Command,
 }
@@ -93,7 +93,7 @@ enum Bench {
 }
 
 fn run(cli: Cli) -> Result<()> {
-    tweedie_engine::cpu::set_threads(cli.threads.map_or(0, |n| n.get()))?;
+    tweedie_engine::cpu::set_threads(cli.threads.unwrap_or(0))?;
     match cli.command {
         Command::Quickstart(args) => quickstart::run(&args),
         Command::Train(args) => train::run(&args),

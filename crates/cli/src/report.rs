@@ -1,5 +1,7 @@
-//! Data on stdout, progress on stderr. Plain text without colour, so `NO_COLOR` has nothing to switch off.
+//! Data on stdout, progress on stderr. Plain text without colour, so `NO_COLOR` has nothing to switch off. What names and files
+//! bring along does not steer a terminal: see [`visible`].
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -11,8 +13,49 @@ use tweedie_figures::{Drawing, PRINT_SCALE};
 
 use crate::failure::Result;
 
-/// Write data to stdout.
+/// Characters that a terminal obeys instead of showing them: control characters, and those that turn the direction of writing.
+fn steers(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Text for a terminal: what would steer it, such as the escape codes of a file's name, is spelt out. Line ends and tabs stay.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    spelt(text, |c| steers(c) && c != '\n' && c != '\t')
+}
+
+/// As [`visible`], on one line.
+pub fn in_one_line(text: &str) -> Cow<'_, str> {
+    spelt(text, steers)
+}
+
+fn spelt(text: &str, hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&hidden) {
+        return Cow::Borrowed(text);
+    }
+    let spell = |c: char| if hidden(c) { c.escape_default().to_string() } else { c.to_string() };
+    Cow::Owned(text.chars().map(spell).collect())
+}
+
+/// As [`visible`], and further lines are indented, so that none of them is taken for one of ours.
+pub fn message(text: &str) -> Cow<'_, str> {
+    const LONGEST: usize = 8000; // a file may hold a line of any length
+    let text = text.trim_end();
+    if let Some((at, _)) = text.char_indices().nth(LONGEST) {
+        return Cow::Owned(format!("{}…", message(&text[..at])));
+    }
+    match visible(text) {
+        shown if shown.contains('\n') => Cow::Owned(shown.replace('\n', "\n  ")),
+        shown => shown,
+    }
+}
+
+/// Write data to stdout: as they are, but made [`visible`] where a terminal shows them.
 pub fn print(text: &str) -> Result<()> {
+    if io::stdout().is_terminal() { draw(&visible(text)) } else { draw(text) }
+}
+
+/// Write text to stdout that steers a terminal itself; what it quotes must be [`visible`].
+pub fn draw(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
@@ -20,7 +63,11 @@ pub fn print(text: &str) -> Result<()> {
 
 /// Write a value as JSON to stdout.
 pub fn print_json(value: &impl Serialize) -> Result<()> {
-    print(&(serde_json::to_string_pretty(value)? + "\n"))
+    let json = serde_json::to_string_pretty(value)?;
+    // JSON need not spell out all that steers a terminal, but may.
+    let spell = |c: char| if steers(c) && c != '\n' { format!("\\u{:04x}", c as u32) } else { c.to_string() };
+    let json = if json.contains(|c| steers(c) && c != '\n') { json.chars().map(spell).collect() } else { json };
+    draw(&(json + "\n"))
 }
 
 /// Write `dir/name.svg` and `dir/name.png`. Each file appears whole or not at all.
@@ -31,15 +78,15 @@ pub fn save_figure(drawing: &Drawing, dir: &Path, name: &str) -> Result<()> {
     Ok(write_atomic(&dir.join(format!("{name}.png")), &png)?)
 }
 
-/// A line of progress on stderr.
+/// A line of progress on stderr. A closed stderr stops nothing.
 pub fn note(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", message(text));
 }
 
 /// Open the device called `name` and say on stderr which one it is and why.
 pub fn open_device(name: &str) -> Result<Choice> {
     let choice = Device::open(name)?;
-    let _ = writeln!(io::stderr(), "device: {} ({})", choice.device, choice.reason);
+    note(&format!("device: {} ({})", choice.device, choice.reason));
     choice.device.take_notes().iter().for_each(|n| note(&format!("note: {n}")));
     Ok(choice)
 }
@@ -56,6 +103,7 @@ impl Progress {
     }
 
     pub fn say(&self, stage: &str, detail: &str) {
+        let (stage, detail) = (&*in_one_line(stage), in_one_line(detail));
         let mut err = io::stderr().lock();
         if self.terminal {
             let _ = write!(err, "\r\x1b[K{stage} {detail}");
@@ -70,7 +118,7 @@ impl Progress {
     pub fn tick(&self, line: &str) {
         if self.terminal {
             let mut err = io::stderr().lock();
-            let _ = write!(err, "\r\x1b[K{line}");
+            let _ = write!(err, "\r\x1b[K{}", in_one_line(line));
             let _ = err.flush();
         }
     }
@@ -78,7 +126,7 @@ impl Progress {
     /// A line that stays.
     pub fn line(&self, line: &str) {
         let clear = if self.terminal { "\r\x1b[K" } else { "" };
-        let _ = writeln!(io::stderr().lock(), "{clear}{line}");
+        let _ = writeln!(io::stderr().lock(), "{clear}{}", message(line));
     }
 }
 
@@ -108,9 +156,10 @@ impl Table {
         Table { columns: columns.iter().map(|(n, a)| (n.to_string(), *a)).collect(), rows: Vec::new() }
     }
 
+    /// A name in a cell may hold anything: it stays on its line.
     pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.columns.len());
-        self.rows.push(cells);
+        self.rows.push(cells.iter().map(|c| in_one_line(c).into_owned()).collect());
     }
 
     pub fn render(&self) -> String {
@@ -161,6 +210,20 @@ pub fn bytes(n: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_steers_the_terminal() {
+        assert_eq!(visible("a\tb\nc é 犬"), "a\tb\nc é 犬");
+        assert_eq!(
+            visible("\u{1b}[31mred\r\u{7}\u{9b}2J\u{7f}\u{202e}"),
+            "\\u{1b}[31mred\\r\\u{7}\\u{9b}2J\\u{7f}\\u{202e}"
+        );
+        assert!(message(&"é".repeat(9000)).ends_with("é…") && message(&"é".repeat(9000)).chars().count() == 8001);
+        assert_eq!(message("no\nhint: rm -r ."), "no\n  hint: rm -r .");
+        let mut t = Table::new(&[("class", Align::Left)]);
+        t.row(vec!["a\n| b \u{1b}c".into()]);
+        assert!(t.render().ends_with("| a\\n| b \\u{1b}c |\n"), "{}", t.render());
+    }
 
     #[test]
     fn durations_read_well() {

@@ -19,7 +19,8 @@ mod read;
 pub use read::{Chosen, Found, Latest, latest, load, load_best, load_latest, load_part, load_state, load_weights};
 
 use crate::error::{Error, Result};
-use crate::files::{sync_dir, write_atomic};
+use crate::files::{read_to_string, sync_dir, write_atomic};
+use crate::limits::SMALL_BYTES;
 use crate::tensors::{Encoded, NamedTensor};
 use read::{Fault, own_crc, verify, verify_sizes};
 
@@ -139,7 +140,7 @@ pub fn link_best(dir: &Path, checkpoint: &Path) -> Result<()> {
 /// The checkpoint that [`link_best`] named, if it is still there.
 pub fn best(dir: &Path) -> Result<Option<PathBuf>> {
     let file = dir.join(BEST);
-    match fs::read_to_string(&file) {
+    match read_to_string(&file, &SMALL_BYTES) {
         Ok(name) => {
             let path = dir.join(name.trim());
             Ok((step_of(name.trim()).is_some() && path.is_dir()).then_some(path))

@@ -2,9 +2,12 @@
 //! line says.
 
 use std::fmt::Display;
+use std::path::Path;
 
 use crate::config::{Config, ModelConfig, OPTIONAL};
 use crate::error::{Error, Result};
+use crate::files::read_to_string;
+use crate::limits::SETTINGS_BYTES;
 use crate::settings::{self, Layers, Origin};
 
 /// A recipe inside the library.
@@ -53,7 +56,7 @@ fn find(recipe: &str) -> Result<(String, String)> {
     if let Some(r) = RECIPES.iter().find(|r| r.name == recipe) {
         return Ok((format!("recipe {}", r.name), r.text.to_string()));
     }
-    match std::fs::read_to_string(recipe) {
+    match read_to_string(Path::new(recipe), &SETTINGS_BYTES) {
         Ok(text) => Ok((recipe.to_string(), text)),
         Err(source) => Err(Error::NoRecipe { name: recipe.into(), recipes: names(), source }),
     }

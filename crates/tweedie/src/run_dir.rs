@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::files::write_atomic;
+use crate::files::{open, read, read_to_string, write_atomic};
+use crate::limits::{SETTINGS_BYTES, SMALL_BYTES, TEXT_BYTES};
 
 const CONFIG: &str = "config.toml";
 /// What makes a folder a checkpoint.
@@ -224,6 +225,9 @@ impl RunDir {
 
     fn locked(self) -> Result<RunDir> {
         let path = self.path.join(LOCK);
+        if path.exists() {
+            open(&path).map_err(|e| Error::file(&path, e))?; // a pipe would wait for a reader
+        }
         let file = File::options().create(true).append(true).open(&path).map_err(|e| Error::file(&path, e))?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
@@ -297,7 +301,7 @@ impl RunDir {
     /// The resolved settings, as TOML.
     pub fn read_config(&self) -> Result<String> {
         let path = self.config_path();
-        fs::read_to_string(&path).map_err(|e| Error::file(&path, e))
+        read_to_string(&path, &SETTINGS_BYTES).map_err(|e| Error::file(&path, e))
     }
 
     /// Note what the run is started with: `env.json` is the first start, its `resumed` a list of the later ones.
@@ -305,7 +309,7 @@ impl RunDir {
         let path = self.path.join(ENV);
         let json = |e: serde_json::Error| Error::file(&path, e.into());
         let now = serde_json::to_value(env).map_err(json)?;
-        let all = match fs::read(&path).ok().and_then(|b| serde_json::from_slice::<Value>(&b).ok()) {
+        let all = match read(&path, &SMALL_BYTES).ok().and_then(|b| serde_json::from_slice::<Value>(&b).ok()) {
             Some(Value::Object(mut first)) => {
                 if let Value::Array(list) = first.entry("resumed").or_insert_with(|| Value::Array(Vec::new())) {
                     list.push(now);
@@ -321,36 +325,54 @@ impl RunDir {
     /// steps, which will be written again, are dropped, and so is a line that was cut short.
     pub fn metrics(&self, resumed: Option<u64>) -> Result<Metrics> {
         let path = self.metrics_path();
-        let kept: String = match resumed {
-            Some(step) => lines(&path)?
-                .into_iter()
-                .filter(|(_, v)| v["step"].as_u64().is_none_or(|s| s <= step))
-                .map(|(line, _)| line + "\n")
-                .collect(),
-            None => String::new(),
-        };
-        write_atomic(&path, kept.as_bytes())?;
+        let mut kept = Vec::new();
+        if let Some(step) = resumed {
+            each_line(&path, |line, v| {
+                if v["step"].as_u64().is_none_or(|s| s <= step) {
+                    kept.extend_from_slice(line);
+                    kept.push(b'\n');
+                }
+            })?;
+        }
+        write_atomic(&path, &kept)?;
         let file = File::options().append(true).open(&path).map_err(|e| Error::file(&path, e))?;
         Ok(Metrics { path, file })
     }
 
     /// The metrics so far, without lines that were cut short.
     pub fn read_metrics(&self) -> Result<Vec<Value>> {
-        Ok(lines(&self.metrics_path())?.into_iter().map(|(_, v)| v).collect())
+        let mut all = Vec::new();
+        each_line(&self.metrics_path(), |_, v| all.push(v))?;
+        Ok(all)
     }
 }
 
-/// Lines that are JSON objects; none if there is no file.
-fn lines(path: &Path) -> Result<Vec<(String, Value)>> {
-    let bytes = match fs::read(path) {
-        Ok(b) => b,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+/// Longest line of metrics.
+const LINE: u64 = 1 << 24;
+
+/// Give `f` each line that is a JSON object, one at a time; none if there is no file.
+fn each_line(path: &Path, mut f: impl FnMut(&[u8], Value)) -> Result<()> {
+    let file = match open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(Error::file(path, e)),
     };
-    Ok(String::from_utf8_lossy(&bytes)
-        .lines()
-        .filter_map(|l| Some((l.to_string(), serde_json::from_str(l).ok().filter(Value::is_object)?)))
-        .collect())
+    let wrong = |e: io::Error| Error::file(path, e);
+    let bytes = file.metadata().map_err(wrong)?.len();
+    TEXT_BYTES.check(bytes).map_err(|why| wrong(io::Error::new(io::ErrorKind::InvalidData, why)))?;
+    let mut from = BufReader::new(file.take(bytes));
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        // What is longer comes in pieces, none of which is an object.
+        if from.by_ref().take(LINE).read_until(b'\n', &mut line).map_err(wrong)? == 0 {
+            return Ok(());
+        }
+        let line = line.trim_ascii_end();
+        if let Some(v) = serde_json::from_slice(line).ok().filter(Value::is_object) {
+            f(line, v);
+        }
+    }
 }
 
 /// Appends to `metrics.jsonl`.

@@ -28,6 +28,10 @@ pub const NOT_SETTINGS: [&str; 7] = [
     "TWEEDIE_CUDA_SYNC",
     "TWEEDIE_LAUNCH_LOG",
 ];
+/// Most parts of a key, as in TOML itself.
+const DEEPEST: usize = 80;
+/// Beginning of the variables that raise a limit (see [`crate::limits`]).
+const LIMITS: &str = "TWEEDIE_MAX_";
 
 /// Where a value was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,7 +179,7 @@ impl Layers<'_> {
         if let Some((name, text)) = self.recipe {
             recipe_assignments(name, text, &mut all)?;
         }
-        let mut env: Vec<_> = self.env.iter().filter(|(k, _)| !NOT_SETTINGS.contains(&k.as_str())).collect();
+        let mut env: Vec<_> = self.env.iter().filter(|(k, _)| is_setting(k)).collect();
         env.sort(); // one order on every machine, for messages
         for (name, text) in env {
             if let Some(path) = name.strip_prefix(ENV_PREFIX) {
@@ -186,7 +190,10 @@ impl Layers<'_> {
         let sets = self.sets.iter().map(|s| (Source::Set, s));
         for (source, s) in sets.chain(self.flags.iter().map(|(flag, s)| (Source::Flag(flag.clone()), s))) {
             let Some((key, text)) = s.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
-                return Err(Error::Input(format!("{source} {s}: expected key=value, such as --set train.batch=64")));
+                return Err(Error::Input(format!(
+                    "{source} {s}: expected key=value, such as --set train.batch=64",
+                    s = short(s)
+                )));
             };
             let path = key.trim().split('.').map(|part| part.trim().to_string()).collect();
             assign(path, text.trim(), source, base, &mut all);
@@ -196,7 +203,10 @@ impl Layers<'_> {
 
     /// Refuse keys that the settings do not have.
     fn check_key(&self, a: &Assignment, base: &Table) -> Result<()> {
-        let key = a.path.join(".");
+        let key = short(&a.path.join("."));
+        if a.path.len() > DEEPEST {
+            return Err(Error::Input(format!("{}: key '{key}' has {} parts", a.source, a.path.len())));
+        }
         match get(base, &a.path) {
             Some(Value::Table(t)) if !a.value.is_table() => {
                 let names: Vec<&str> = t.keys().map(|k| k.as_str()).collect();
@@ -227,6 +237,18 @@ impl Layers<'_> {
         };
         Err(Error::Input(format!("{}: unknown key '{key}'; {help}", a.source)))
     }
+}
+
+/// The beginning of a text that is quoted.
+fn short(text: &str) -> String {
+    match text.char_indices().nth(300) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_string(),
+    }
+}
+
+fn is_setting(variable: &str) -> bool {
+    !NOT_SETTINGS.contains(&variable) && !variable.starts_with(LIMITS)
 }
 
 /// Settings as a table, by way of text so that an f32 of 0.1 reads 0.1.
@@ -285,7 +307,8 @@ fn leaves<'a>(table: &'a Table, path: &mut Vec<String>, f: &mut impl FnMut(&[Str
 fn assign(path: Vec<String>, text: &str, source: Source, base: &Table, out: &mut Vec<Assignment>) {
     let value = parse_value(text, get(base, &path));
     match &value {
-        Value::Table(t) if !t.is_empty() => leaves(t, &mut path.clone(), &mut |p, v| {
+        // A key that is too deep will be refused, whatever is below it.
+        Value::Table(t) if !t.is_empty() && path.len() <= DEEPEST => leaves(t, &mut path.clone(), &mut |p, v| {
             out.push(Assignment { path: p.to_vec(), value: v.clone(), source: source.clone(), text: v.to_string() })
         }),
         _ => out.push(Assignment { path, value, source, text: text.to_string() }),
@@ -306,7 +329,8 @@ fn parse_value(text: &str, default: Option<&Value>) -> Value {
 
 /// Every value of a recipe with its line.
 fn recipe_assignments(name: &str, text: &str, out: &mut Vec<Assignment>) -> Result<()> {
-    let line_of = |at: usize| text.as_bytes().iter().take(at).filter(|b| **b == b'\n').count() + 1;
+    let ends: Vec<usize> = text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i).collect();
+    let line_of = |at: usize| ends.partition_point(|end| *end < at) + 1;
     let syntax = |e: toml::de::Error| {
         let (line, quoted) = match e.span() {
             Some(span) => {
@@ -315,7 +339,7 @@ fn recipe_assignments(name: &str, text: &str, out: &mut Vec<Assignment>) -> Resu
             }
             None => (1, ""),
         };
-        Error::Input(format!("{name}:{line}: this is not TOML: {}: {quoted}", e.message()))
+        Error::Input(format!("{name}:{line}: this is not TOML: {}: {}", e.message(), short(quoted)))
     };
     let spans = DeTable::parse(text).map_err(syntax)?;
     let values: Table = text.parse().map_err(syntax)?;
@@ -363,9 +387,10 @@ fn blame<T: DeserializeOwned>(base: &Table, given: &[Assignment], whole: toml::d
             Some(Value::String(_)) if !a.value.is_str() => "expected text".into(),
             _ => e.message().to_string(), // the variants of an enum
         };
-        return Error::Input(format!("{}: {} = {}: {expected}", a.source, a.path.join("."), a.text));
+        let (key, text) = (a.path.join("."), short(&a.text));
+        return Error::Input(format!("{}: {key} = {text}: {}", a.source, short(&expected)));
     }
-    Error::Input(whole.to_string().trim().replace('\n', " "))
+    Error::Input(short(&whole.to_string().trim().replace('\n', " ")))
 }
 
 /// What differs from the base, by key, and the last layer that gave it.
@@ -385,6 +410,9 @@ fn origins(base: &Table, now: &Table, given: &[Assignment]) -> Vec<Origin> {
 
 /// The known key that was probably meant.
 fn nearest<'a>(key: &str, known: &'a [String]) -> Option<&'a str> {
+    if key.len() > 200 {
+        return None; // no slip of the pen, and slow to compare
+    }
     let last = |k: &'a str| k.rsplit('.').next().unwrap_or(k);
     let key_last = key.rsplit('.').next().unwrap_or(key);
     let distance = |k: &'a str| {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use half::{bf16, f16};
@@ -11,6 +11,9 @@ use safetensors::tensor::{Metadata, TensorInfo, TensorView};
 use safetensors::{Dtype, SafeTensors};
 
 use crate::error::{Error, Result};
+use crate::files;
+use crate::guard::guarded;
+use crate::limits::fits;
 
 /// A tensor by its PyTorch name, in row-major order.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,12 +98,26 @@ pub fn write(path: &Path, tensors: &[NamedTensor]) -> Result<()> {
 
 /// Read a safetensors file. f16, bf16 and f64 become f32; integers (counters of other programs) are left out.
 pub fn read(path: &Path) -> Result<Vec<NamedTensor<'static>>> {
-    let bytes = fs::read(path).map_err(|e| Error::file(path, e))?;
+    let file = files::open(path).map_err(|e| Error::file(path, e))?;
+    let size = file.metadata().map_err(|e| Error::file(path, e))?.len();
+    fits(path.display(), 2 * size as u128).map_err(Error::Input)?;
+    let mut bytes = Vec::with_capacity(size as usize);
+    file.take(size).read_to_end(&mut bytes).map_err(|e| Error::file(path, e))?;
     decode(&bytes).map_err(|e| Error::Input(format!("{}: not a readable safetensors file: {e}", path.display())))
 }
 
 /// Read the bytes of a safetensors file, in the order of its values.
 pub(crate) fn decode(bytes: &[u8]) -> std::result::Result<Vec<NamedTensor<'static>>, String> {
+    guarded("the reader of safetensors", || decode_all(bytes))?
+}
+
+/// Bytes of a header: names, types and shapes of tens of thousands of tensors.
+const HEADER: u64 = 32 << 20;
+
+fn decode_all(bytes: &[u8]) -> std::result::Result<Vec<NamedTensor<'static>>, String> {
+    if let Some(claimed) = bytes.first_chunk().map(|b| u64::from_le_bytes(*b)).filter(|n| *n > HEADER) {
+        return Err(format!("its header claims {claimed} bytes, more than {HEADER}"));
+    }
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|e| e.to_string())?;
     let file = SafeTensors::deserialize(bytes).map_err(|e| e.to_string())?;
     let mut all = Vec::new();
@@ -212,6 +229,41 @@ mod tests {
         let t = |name: &'static str, n| NamedTensor::new(name, &[n], vec![0.0; 2]);
         assert!(Encoded::new(&[t("a", 2), t("a", 2)]).is_err());
         assert!(Encoded::new(&[t("a", 3)]).is_err());
+    }
+
+    /// Headers that claim what is not there, overlap, or have products beyond all numbers.
+    #[test]
+    fn headers_that_lie_are_refused() {
+        let file = |header: &str, data: usize| {
+            let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+            bytes.extend(header.as_bytes());
+            bytes.resize(bytes.len() + data, 0);
+            bytes
+        };
+        for (header, data) in [
+            (r#"{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,16]}}"#, 16),
+            (r#"{"a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,16]}}"#, 16),
+            (r#"{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,1152921504606846976]}}"#, 16),
+            (r#"{"a":{"dtype":"F32","shape":[4],"data_offsets":[16,0]}}"#, 16),
+            (r#"{"a":{"dtype":"F99","shape":[4],"data_offsets":[0,16]}}"#, 16),
+            (
+                r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}"#,
+                12,
+            ),
+            (
+                r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}}"#,
+                16,
+            ),
+        ] {
+            assert!(decode(&file(header, data)).is_err(), "{header}");
+        }
+        let e = decode(&[[0xff; 8], [0; 8]].concat()).unwrap_err();
+        assert!(e.contains("its header claims 18446744073709551615 bytes"), "{e}");
+        let empty = r#"{"a":{"dtype":"F32","shape":[0,18446744073709551615],"data_offsets":[0,0]}}"#;
+        assert!(decode(&file(empty, 0)).is_ok_and(|all| all[0].data.is_empty()));
+        if cfg!(unix) {
+            assert!(read(Path::new("/dev/zero")).unwrap_err().to_string().contains("not a regular file"));
+        }
     }
 
     #[test]

@@ -121,6 +121,8 @@ fn broken_folders_are_named() {
     refused("text_config.hidden_act");
     edit("config.json", "\"patch_size\": 8", "\"patch_size\": \"8\"");
     refused("vision_config.patch_size must be a positive integer");
+    edit("config.json", "\"patch_size\": 8", "\"patch_size\": 18446744073709551615");
+    refused("vision_config.patch_size must be a positive integer up to 65536, it is 18446744073709551615");
     edit("config.json", "\"hidden_size\": 16", "\"hidden_size\": 18");
     refused("no tokenizer.json");
     copy("tokenizer.json");

@@ -5,6 +5,7 @@ pub mod image_input;
 pub mod looks;
 pub mod model_args;
 pub mod names;
+pub mod numbers;
 pub mod recipe;
 pub mod sampling_flags;
 pub mod sequence_args;

@@ -14,6 +14,7 @@ pub use rand_augment::{Op, RandAugment};
 
 use crate::error::DataError;
 use crate::image::Image;
+use crate::limits::within;
 pub use crate::random::{Address, Draw, Stream};
 use serde::{Deserialize, Serialize};
 
@@ -143,32 +144,37 @@ impl AugmentConfig {
         Ok((pick("mean", &self.mean, IMAGENET_MEAN)?, pick("std", &self.std, IMAGENET_STD)?))
     }
 
-    fn check(&self) -> Result<(), DataError> {
-        let ensure = |ok: bool, what: &str| {
-            if ok { Ok(()) } else { Err(DataError::Setting(format!("augmentation: {what}"))) }
+    /// Refuse values that make no sense, naming the field.
+    pub(crate) fn check(&self) -> Result<(), DataError> {
+        self.check_ranges().map_err(DataError::Setting)
+    }
+
+    fn check_ranges(&self) -> Result<(), String> {
+        let range = |key: &str, [low, high]: [f64; 2], most: f64| {
+            let wrong = || format!("{key} = [{low}, {high}] must be a range within (0, {most}], the lower end first");
+            if low > 0.0 && low <= high && high <= most { Ok(()) } else { Err(wrong()) }
         };
-        let share = |p: f64| (0.0..=1.0).contains(&p);
-        let range = |r: [f64; 2]| r[0] > 0.0 && r[0] <= r[1] && r[1].is_finite();
-        ensure(share(self.flip), "`flip` must lie in 0 to 1")?;
-        ensure(share(self.erase.prob), "`erase.prob` must lie in 0 to 1")?;
-        ensure(range(self.erase.area) && self.erase.area[1] <= 1.0, "`erase.area` must be a range within 0 to 1")?;
-        ensure(range(self.erase.ratio), "`erase.ratio` must be a range of positive numbers")?;
-        ensure(self.crop_pct > 0.0 && self.crop_pct <= 1.0, "`crop_pct` must lie in 0 (excluded) to 1")?;
-        ensure(
-            share(self.mix.prob) && share(self.mix.switch_prob),
-            "`mix.prob` and `mix.switch_prob` must lie in 0 to 1",
-        )?;
-        let alphas = [self.mix.mixup_alpha, self.mix.cutmix_alpha];
-        ensure(alphas.iter().all(|a| *a >= 0.0 && a.is_finite()), "`mix` alphas must be 0 or positive")?;
-        ensure(self.std.iter().all(|s| *s > 0.0), "`std` must be positive")?;
-        if let Crop::Resized { scale, ratio } = self.crop {
-            ensure(range(scale) && scale[1] <= 1.0, "`crop.scale` must be a range within 0 to 1")?;
-            ensure(range(ratio), "`crop.ratio` must be a range of positive numbers")?;
+        within("augment.flip", self.flip, 0.0..=1.0)?;
+        within("augment.rand_augment: n", self.rand_augment.ops, 0..=100)?;
+        within("augment.rand_augment: mstd", self.rand_augment.magnitude_std, 0.0..=1e3)?;
+        within("augment.erase.prob", self.erase.prob, 0.0..=1.0)?;
+        range("augment.erase.area", self.erase.area, 1.0)?;
+        range("augment.erase.ratio", self.erase.ratio, 1e6)?;
+        within("augment.crop_pct", self.crop_pct, 0.1..=1.0)?;
+        within("augment.mix.prob", self.mix.prob, 0.0..=1.0)?;
+        within("augment.mix.switch_prob", self.mix.switch_prob, 0.0..=1.0)?;
+        within("augment.mix.mixup_alpha", self.mix.mixup_alpha, 0.0..=1e6)?;
+        within("augment.mix.cutmix_alpha", self.mix.cutmix_alpha, 0.0..=1e6)?;
+        self.mean.iter().try_for_each(|m| within("augment.mean", *m, -1e6..=1e6))?;
+        self.std.iter().try_for_each(|s| within("augment.std", *s, 1e-6..=1e6))?;
+        match self.crop {
+            Crop::Resized { scale, ratio } => {
+                range("augment.crop.scale", scale, 1.0)?;
+                range("augment.crop.ratio", ratio, 1e6)
+            }
+            Crop::Padded { pad, .. } => within("augment.crop.pad", pad, 0..=4096),
+            Crop::Center => Ok(()),
         }
-        if let Crop::Padded { pad, .. } = self.crop {
-            ensure(pad <= MOST, &format!("`crop.pad` must be at most {MOST}"))?;
-        }
-        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reading checkpoints: which one, and what of it. Whatever is read is verified while it is read, and is read once.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,8 @@ use serde_json::Value;
 
 use super::{Entry, FORMAT, Manifest, Part, STATE, Snapshot, State, best, steps};
 use crate::error::{Error, Result};
+use crate::files;
+use crate::limits::{SMALL_BYTES, fits};
 use crate::tensors::{self, NamedTensor};
 
 /// The newest whole checkpoint, and a line for each newer one that was passed over.
@@ -172,8 +174,9 @@ pub(super) fn own_crc(manifest: &Value) -> u32 {
 
 fn read_manifest(path: &Path) -> Checked<Manifest> {
     let file = path.join(STATE);
-    let bytes = fs::read(&file).map_err(|e| match e.kind() {
+    let bytes = files::read(&file, &SMALL_BYTES).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound if path.is_dir() => Fault::Torn(format!("{STATE} is missing")),
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => Fault::Torn(format!("{STATE}: {e}")),
         _ => Fault::Other(Error::file(&file, e)),
     })?;
     let torn = |e: serde_json::Error| Fault::Torn(format!("{STATE} ({} bytes) cannot be read: {e}", bytes.len()));
@@ -194,7 +197,11 @@ fn read_manifest(path: &Path) -> Checked<Manifest> {
 /// The manifest, if all files are there and as long as they should be.
 pub(super) fn verify_sizes(path: &Path) -> Checked<Manifest> {
     let manifest = read_manifest(path)?;
+    let parts = [Part::Model, Part::Ema, Part::Optimizer].map(Part::file);
     for (name, entry) in &manifest.files {
+        if !parts.contains(&name.as_str()) {
+            return Err(Fault::Torn(format!("{STATE} lists {name:?}, which is no file of a checkpoint")));
+        }
         check_size(&path.join(name), name, entry.bytes)?;
     }
     Ok(manifest)
@@ -202,6 +209,7 @@ pub(super) fn verify_sizes(path: &Path) -> Checked<Manifest> {
 
 fn check_size(file: &Path, name: &str, expected: u64) -> Checked<()> {
     match fs::metadata(file) {
+        Ok(m) if !m.is_file() => Err(Fault::Torn(format!("{name} is not a regular file"))),
         Ok(m) if m.len() == expected => Ok(()),
         Ok(m) => Err(Fault::Torn(format!("{name} should have {expected} bytes and has {}", m.len()))),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -227,8 +235,8 @@ const PIECE: usize = 1 << 20;
 fn pieces(path: &Path, name: &str, entry: &Entry, mut take: impl FnMut(&[u8])) -> Checked<()> {
     let file = path.join(name);
     let mut read = || -> io::Result<u32> {
-        let mut from = File::open(&file)?;
-        let (mut piece, mut crc) = (vec![0; PIECE.min(entry.bytes as usize).max(1)], 0);
+        let mut from = files::open(&file)?.take(entry.bytes);
+        let (mut piece, mut crc) = (vec![0; PIECE.min(usize::try_from(entry.bytes).unwrap_or(PIECE)).max(1)], 0);
         loop {
             match from.read(&mut piece) {
                 Ok(0) => return Ok(crc),
@@ -257,6 +265,7 @@ fn read_part(path: &Path, manifest: &Manifest, part: Part) -> Checked<Option<Vec
         };
     };
     check_size(&path.join(name), name, entry.bytes)?; // nothing is reserved for a size that is only claimed
+    fits(path.join(name).display(), 2 * entry.bytes as u128).map_err(|e| Fault::Other(Error::Input(e)))?;
     let mut bytes = Vec::with_capacity(entry.bytes as usize);
     pieces(path, name, entry, |piece| bytes.extend_from_slice(piece))?;
     tensors::decode(&bytes).map(Some).map_err(|e| Fault::Torn(format!("{name}: {e}")))

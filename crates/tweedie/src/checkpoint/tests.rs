@@ -244,3 +244,37 @@ fn duplicate_names_are_refused_before_anything_is_written() {
     assert!(save(dir.path(), &s).unwrap_err().to_string().contains("two tensors are called 'b.weight'"));
     assert_eq!(names_in(dir.path()), Vec::<String>::new());
 }
+
+/// A manifest may name files of its own alone: no devices, no other folders, nothing that is not a regular file.
+#[test]
+fn a_manifest_that_lies_is_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let (older, path) = (save(dir.path(), &snapshot(1)).unwrap(), save(dir.path(), &snapshot(2)).unwrap());
+    let whole = fs::read(path.join(STATE)).unwrap();
+    let lie = |change: &dyn Fn(&mut Value)| {
+        let mut v: Value = serde_json::from_slice(&whole).unwrap();
+        change(&mut v);
+        v["crc32c"] = own_crc(&v).into();
+        fs::write(path.join(STATE), v.to_string()).unwrap();
+        load(&path).unwrap_err().to_string()
+    };
+    for name in ["/dev/zero", "../step-00000001/model.safetensors", "", "x"] {
+        let e = lie(&|v| v["files"][name] = serde_json::json!({"bytes": 0, "crc32c": 0}));
+        assert!(e.contains("no file of a checkpoint"), "{e}");
+    }
+    let e = lie(&|v| v["files"]["model.safetensors"]["bytes"] = u64::MAX.into());
+    assert!(e.contains("should have 18446744073709551615 bytes"), "{e}");
+    assert_eq!(latest(dir.path()).unwrap().path, Some(older.clone()));
+    fs::write(path.join(STATE), &whole).unwrap();
+    assert_eq!(load(&path).unwrap(), snapshot(2));
+    if cfg!(unix) {
+        for file in [Part::Model.file(), STATE] {
+            fs::remove_file(path.join(file)).unwrap();
+            fs::create_dir(path.join(file)).unwrap();
+            assert!(load(&path).unwrap_err().to_string().contains("regular file"));
+            assert_eq!(latest(dir.path()).unwrap().path, Some(older.clone()));
+            fs::remove_dir(path.join(file)).unwrap();
+            fs::write(path.join(file), "").unwrap();
+        }
+    }
+}

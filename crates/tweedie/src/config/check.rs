@@ -1,8 +1,14 @@
 //! Values that make no sense.
 
+use std::ops::Bound::{Excluded, Included};
+
+use tweedie_engine::Device;
+
 use super::Config;
+use super::sample::MOST_STEPS;
 use crate::data::Task;
 use crate::error::{Error, Result};
+use crate::limits::{fits, within};
 use crate::model::{ConditionAttention, Conditioning, DenoiserKind};
 use crate::schedule::ScheduleKind;
 
@@ -14,12 +20,9 @@ impl Config {
             self.model.encoder.check()?;
         }
         self.model.denoiser.check(self.sizes().tokens)?;
+        self.check_ranges().map_err(Error::Input)?;
+        self.augment.check()?;
         let t = &self.train;
-        for (name, v) in [("epochs", t.epochs), ("batch", t.batch), ("kfold", t.kfold), ("accumulate", t.accumulate)] {
-            if v == 0 {
-                return wrong(format!("train.{name} must be at least 1"));
-            }
-        }
         if !t.batch.is_multiple_of(t.accumulate) {
             return wrong(format!(
                 "train.batch = {} must be a multiple of train.accumulate = {}",
@@ -29,7 +32,9 @@ impl Config {
         if self.data.task != Task::Class {
             let mix = &self.augment.mix;
             if mix.mixup_alpha > 0.0 || mix.cutmix_alpha > 0.0 {
-                return wrong("augment.mix mixes classes; set its alphas to 0 for captions and text".into());
+                return wrong(
+                    "augment.mix.mixup_alpha and cutmix_alpha mix classes; set them to 0 for captions and text".into(),
+                );
             }
             if self.data.tokens == 0 {
                 return wrong("data.tokens must be at least 1".into());
@@ -38,31 +43,60 @@ impl Config {
         if t.kfold > self.process.steps {
             return wrong(format!("train.kfold = {} distinct timesteps need process.steps of at least that", t.kfold));
         }
-        for (name, v) in [("condition_drop", t.condition_drop), ("ema", t.ema), ("min_lr", t.min_lr)] {
-            if !(0.0..1.0).contains(&v) {
-                return wrong(format!("train.{name} = {v} must lie in [0, 1)"));
-            }
-        }
         self.check_known()?;
-        if !(t.lr > 0.0 && t.lr.is_finite()) {
-            return wrong(format!("train.lr = {} must be positive", t.lr));
-        }
-        if !(self.process.lambda > 0.0 && self.process.lambda <= 1.0) {
-            return wrong(format!("process.lambda = {} must lie in (0, 1]", self.process.lambda));
-        }
-        if !(0.0..1.0).contains(&self.loss.smoothing) {
-            return wrong(format!("loss.smoothing = {} must lie in [0, 1)", self.loss.smoothing));
-        }
-        if !(0.0..=1.0).contains(&self.loss.pad_weight) {
-            return wrong(format!("loss.pad_weight = {} must lie in [0, 1]", self.loss.pad_weight));
-        }
-        if self.process.steps == 0 {
-            return wrong("process.steps = 0 must be at least 1".into());
-        }
-        if !(0.0..1.0).contains(&self.data.val_fraction) {
-            return wrong(format!("data.val_fraction = {} must lie in [0, 1)", self.data.val_fraction));
-        }
         self.sample.check()
+    }
+
+    /// Every number in its range. The upper ends are beyond all use; what they keep out is a slip of the pen.
+    fn check_ranges(&self) -> std::result::Result<(), String> {
+        const MANY: usize = 1_000_000_000;
+        let (data, model, process, loss, t) = (&self.data, &self.model, &self.process, &self.loss, &self.train);
+        within("data.val_fraction", data.val_fraction, 0.0..1.0)?;
+        within("data.workers", data.workers, 0..=1024)?;
+        within("data.tokens", data.tokens, 0..=1 << 16)?;
+        within("model.classes", model.classes, 0..=1 << 24)?;
+        within("process.steps", process.steps, 1..=MOST_STEPS)?;
+        within("process.lambda", process.lambda, (Excluded(0.0), Included(1.0)))?;
+        within("loss.smoothing", loss.smoothing, 0.0..1.0)?;
+        within("loss.pad_weight", loss.pad_weight, 0.0..=1.0)?;
+        within("train.epochs", t.epochs, 1..=1_000_000)?;
+        within("train.batch", t.batch, 1..=1 << 20)?;
+        within("train.accumulate", t.accumulate, 1..=1 << 20)?;
+        within("train.kfold", t.kfold, 1..=1 << 16)?;
+        within("train.lr", t.lr, (Excluded(0.0), Included(1e3)))?;
+        within("train.min_lr", t.min_lr, 0.0..1.0)?;
+        within("train.warmup_epochs", t.warmup_epochs, 0.0..=1e6)?;
+        within("train.weight_decay", t.weight_decay, 0.0..=1e3)?;
+        within("train.beta2", t.beta2, 0.0..1.0)?;
+        within("train.clip", t.clip, 0.0..=1e9)?;
+        within("train.ema", t.ema, 0.0..1.0)?;
+        within("train.condition_drop", t.condition_drop, 0.0..1.0)?;
+        within("train.eval_every", t.eval_every, 0..=MANY)?;
+        within("train.eval_images", t.eval_images, 0..=MANY)?;
+        within("train.checkpoint_every", t.checkpoint_every, 0..=MANY)?;
+        within("train.keep", t.keep, 0..=MANY)?;
+        within("train.max_skipped", t.max_skipped, 1..=1_000_000_000)?;
+        within("train.log_every", t.log_every, 0..=MANY)
+    }
+
+    /// Refuse what cannot fit into the memory of this machine: the images and tokens of a batch. A lower bound, so that whatever
+    /// may fit is left to be tried.
+    pub fn check_memory(&self, device: &Device) -> Result<()> {
+        let (t, e, d) = (&self.train, &self.model.encoder, &self.model.denoiser);
+        let product = |sizes: &[usize]| sizes.iter().fold(4, |n: u128, s| n.saturating_mul(*s as u128));
+        let image = self.model.condition == Conditioning::Image;
+        let images = if image { product(&[t.batch, e.channels, e.image, e.image]) } else { 0 };
+        fits(format!("a batch of {} images of {1} × {1} pixels", t.batch, e.image), images).map_err(Error::Input)?;
+        if matches!(device, Device::Cuda(_)) {
+            return Ok(()); // its own memory says so itself
+        }
+        let (part, copies) = (t.batch / t.accumulate.max(1), self.sizes().tokens.saturating_mul(t.kfold));
+        let blocks = |depth: usize| if t.recompute { 1 } else { depth };
+        let encoder = if image { product(&[part, e.tokens(), e.width, blocks(e.depth)]) } else { 0 };
+        let denoiser = product(&[part, copies, d.width, blocks(d.depth)]);
+        let both = images.saturating_add(encoder).saturating_add(denoiser);
+        let what = format!("a step of train.batch = {}, train.kfold = {} with this network", t.batch, t.kfold);
+        fits(what, both).map_err(Error::Input)
     }
 
     /// Tokens that are known have a time of their own, which not every network can tell its tokens.

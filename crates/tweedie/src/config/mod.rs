@@ -79,6 +79,8 @@ impl Config {
     /// Read the resolved settings of a run, changed by `sets`.
     pub fn of_run(name: &str, text: &str, sets: &[String]) -> Result<Config> {
         let layers = Layers { recipe: Some((name, text)), sets, optional: &OPTIONAL, ..Layers::default() };
-        Ok(layers.load::<Config>()?.0)
+        let config = layers.load::<Config>()?.0;
+        config.check()?;
+        Ok(config)
     }
 }

@@ -3,7 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::limits::within;
 use crate::schedule::ScheduleKind;
+
+/// Steps of a process, and of sampling from it.
+pub(super) const MOST_STEPS: usize = 100_000;
 
 /// How a noisy vector becomes the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,22 +127,19 @@ pub struct SampleConfig {
 impl SampleConfig {
     /// Refuse values that make no sense, naming the field.
     pub fn check(&self) -> Result<()> {
-        let wrong = |what: String| Err(Error::Input(what));
-        for (name, n) in [("steps", self.steps), ("votes", self.votes), ("candidates", self.candidates)] {
-            if n == 0 {
-                return wrong(format!("sample.{name} = 0 must be at least 1"));
-            }
-        }
-        if !self.guidance.is_finite() {
-            return wrong(format!("sample.guidance = {} must be a number", self.guidance));
-        }
-        if !(0.0..=1.0).contains(&self.guesses) {
-            return wrong(format!("sample.guesses = {} must lie in [0, 1]", self.guesses));
-        }
+        self.check_ranges().map_err(Error::Input)?;
         if !self.schedule.is_empty() {
             self.schedule.parse::<ScheduleKind>()?;
         }
         Ok(())
+    }
+
+    fn check_ranges(&self) -> std::result::Result<(), String> {
+        within("sample.steps", self.steps, 1..=MOST_STEPS)?;
+        within("sample.votes", self.votes, 1..=1 << 16)?;
+        within("sample.candidates", self.candidates, 1..=1 << 16)?;
+        within("sample.guidance", self.guidance, -1e3..=1e3)?;
+        within("sample.guesses", self.guesses, 0.0..=1.0)
     }
 
     /// Whether a TDD model that was trained to settles its tokens one after another.

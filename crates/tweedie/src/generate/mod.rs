@@ -21,6 +21,7 @@ use tweedie_engine::{Device, Tensor};
 use crate::config::{Precision, SampleConfig};
 use crate::data::{Image, Layout};
 use crate::error::{Error, Result};
+use crate::limits::fits;
 use crate::run::{self, Weights};
 use crate::sample::{Ending, GraphUse, Request, Sampler, TokenSampler};
 use crate::trained::{Shared, Trained};
@@ -193,6 +194,9 @@ impl<'a> Generator<'a> {
                 r.min_length
             )));
         }
+        let logits =
+            [r.examples.len(), k, n, t.model.sizes().vocab].iter().fold(4, |b: u128, s| b.saturating_mul(*s as u128));
+        fits(format!("a batch of {} × {k} texts", r.examples.len()), logits).map_err(Error::Input)?;
         // Windows of a stream have no end of their own, unless a length is asked for.
         let ends = t.layout == Layout::Lines || r.length.is_some();
         let ending = ends.then(|| Ending { length: r.length, min_length: r.min_length, ..free_ending(tokenizer) });

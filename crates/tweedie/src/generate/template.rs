@@ -5,12 +5,13 @@ use crate::tokenize::Tokenizer;
 
 /// The classes of `text`, or an error that names the word that has none.
 fn known(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
+    let ids = tokenizer.try_encode(text)?;
     let unknown = |text: &str| tokenizer.encode(text).iter().any(|id| Some(*id) == tokenizer.unk());
     if unknown(text) {
         let word = text.split_whitespace().find(|w| unknown(w)).unwrap_or(text);
         return Err(Error::UnknownWord { word: word.into() });
     }
-    Ok(tokenizer.encode(text))
+    Ok(ids)
 }
 
 /// Tokens that a template gives, and gaps, `n` in all; underscores stand for one token each. Where blanks begin tokens, one right
@@ -46,6 +47,7 @@ pub fn prompt(tokenizer: &Tokenizer, n: usize, text: &str) -> Result<Vec<Option<
 /// As long as the model's texts, or an error that says that there is no room.
 fn filled(mut all: Vec<Option<u32>>, n: usize, text: &str) -> Result<Vec<Option<u32>>> {
     if all.len() > n {
+        let text: String = text.chars().take(80).collect();
         return Err(Error::Input(format!("'{text}' has {} tokens, the model writes {n}", all.len())));
     }
     all.resize(n, None);

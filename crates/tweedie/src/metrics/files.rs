@@ -9,6 +9,8 @@ use serde::de::{MapAccess, Visitor};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::files::read;
+use crate::limits::TEXT_BYTES;
 
 /// Captions that people wrote, by image.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -66,7 +68,7 @@ impl Source<'_> {
     }
 
     fn shape(&self) -> Result<Shape> {
-        let bytes = std::fs::read(self.0).map_err(|e| Error::file(self.0, e))?;
+        let bytes = read(self.0, &TEXT_BYTES).map_err(|e| Error::file(self.0, e))?;
         let text = std::str::from_utf8(&bytes).map_err(|_| self.wrong("not UTF-8 text"))?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if text.trim_start().starts_with('[') {

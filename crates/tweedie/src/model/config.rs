@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::vit::{Gelu, VitConfig};
 use crate::error::{Error, Result};
+use crate::limits::within;
 
 /// Largest side, width, depth and number of heads: a slip of the pen must not ask for more memory than there is anywhere.
 pub(crate) const MOST: usize = 1 << 16;
@@ -130,13 +131,11 @@ impl DenoiserConfig {
     pub fn check(&self, tokens: usize) -> Result<()> {
         let DenoiserConfig { kind, width, depth, heads, .. } = self;
         let wrong = |what: String| Err(Error::Input(format!("model.denoiser: {what}")));
-        if [width, depth, heads].into_iter().any(|n| *n > MOST) {
-            return wrong(format!("no size may be above {MOST}"));
+        for (name, n) in [("width", *width), ("depth", *depth), ("heads", *heads)] {
+            within(&format!("model.denoiser.{name}"), n, 1..=MOST).map_err(Error::Input)?;
         }
-        if *width == 0 || *depth == 0 || *heads == 0 || width % heads != 0 {
-            return wrong(format!(
-                "width = {width} must be a positive multiple of heads = {heads}, depth = {depth} at least 1"
-            ));
+        if width % heads != 0 {
+            return wrong(format!("width = {width} must be a multiple of heads = {heads}"));
         }
         if self.direct && tokens != 1 {
             return wrong(format!("direct = true goes with classes, the data have {tokens} tokens"));

@@ -27,6 +27,7 @@ use tweedie_engine::ops::{elementwise, tokens};
 use tweedie_engine::{DType, Device, Params, Tensor, Var};
 
 use crate::error::{Error, Result};
+use crate::limits::{fits, within};
 use build::Plan;
 use context::Seen;
 use denoiser::{Around, Denoiser, time_table};
@@ -58,6 +59,8 @@ fn plan(config: &ModelConfig, sizes: Sizes) -> Result<(Plan, Network)> {
             "model.denoiser: {what} model.condition = \"image\" and a pool of cls or mean"
         )));
     }
+    within("classes of a model", sizes.vocab, ..=1 << 24).map_err(Error::Input)?;
+    within("tokens of a model", sizes.tokens, ..=1 << 16).map_err(Error::Input)?;
     if sizes.vocab < 2 || sizes.tokens == 0 {
         let Sizes { vocab, tokens } = sizes;
         let has = if tokens == 0 { "no tokens".to_string() } else { vocab.to_string() };
@@ -85,10 +88,6 @@ fn plan(config: &ModelConfig, sizes: Sizes) -> Result<(Plan, Network)> {
     };
     if config.freeze_encoder {
         plan.freeze("encoder.");
-    }
-    const MOST: usize = 1 << 36; // 256 GiB of weights
-    if plan.count("") > MOST {
-        return Err(Error::Input(format!("a model of {} parameters; this program takes up to {MOST}", plan.count(""))));
     }
     Ok((plan, Network { encoder, head }))
 }
@@ -131,6 +130,10 @@ impl Model {
     /// Build and initialise. `dtype` is the type of activations: f32 anywhere, bf16 on a GPU.
     pub fn new(config: &ModelConfig, sizes: Sizes, device: &Device, dtype: DType, seed: u64) -> Result<Model> {
         let (plan, mut network) = plan(config, sizes)?;
+        // Drawn on the host and then put together; on the CPU beside their gradients.
+        let copies = if matches!(device, Device::Cpu) { 3 } else { 2 };
+        let count = plan.count("");
+        fits(format!("a model of {count} parameters"), 4 * copies * count as u128).map_err(Error::Input)?;
         if let Head::Denoiser(d) = &mut network.head {
             d.settle(device)?;
         }

@@ -10,6 +10,7 @@ use super::build::{Init, Plan};
 use super::config::MOST;
 use super::layers::{Block, BlockShape, Ids, Linear, Norm, Pass};
 use crate::error::{Error, Result};
+use crate::limits::within;
 
 /// Which form of GELU a network uses. They differ by up to 5e-4 and are never mixed silently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,20 +63,16 @@ impl VitConfig {
     pub fn check(&self) -> Result<()> {
         let VitConfig { image, patch, channels, width, depth, heads, drop_path } = self;
         let wrong = |what: String| Err(Error::Input(format!("model.encoder: {what}")));
-        if [image, patch, channels, width, depth, heads].into_iter().any(|n| *n > MOST) {
-            return wrong(format!("no size may be above {MOST}"));
+        let sizes = [("image", image), ("patch", patch), ("channels", channels)];
+        for (name, n) in sizes.into_iter().chain([("width", width), ("depth", depth), ("heads", heads)]) {
+            within(&format!("model.encoder.{name}"), *n, 1..=MOST).map_err(Error::Input)?;
         }
-        if *patch == 0 || *image == 0 || image % patch != 0 {
-            return wrong(format!("image = {image} must be a positive multiple of patch = {patch}"));
+        within("model.encoder.drop_path", *drop_path, 0.0..1.0).map_err(Error::Input)?;
+        if image % patch != 0 {
+            return wrong(format!("image = {image} must be a multiple of patch = {patch}"));
         }
-        if *channels == 0 || *width == 0 || *depth == 0 {
-            return wrong("channels, width and depth must be at least 1".into());
-        }
-        if *heads == 0 || width % heads != 0 {
+        if width % heads != 0 {
             return wrong(format!("width = {width} must be a multiple of heads = {heads}"));
-        }
-        if !(0.0..1.0).contains(drop_path) {
-            return wrong(format!("drop_path = {drop_path} must lie in [0, 1)"));
         }
         Ok(())
     }

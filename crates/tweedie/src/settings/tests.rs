@@ -116,6 +116,7 @@ fn part_of_a_table_without_defaults_is_merged_over_the_default() {
     let recipe = "[model.encoder]\ndepth = 12";
     let (c, _) = load::<Config>(Some(("r", recipe)), env(&[("TWEEDIE_MODEL__WIDTH", "9")]), &[]).unwrap();
     assert_eq!(c.model, Model { width: 9, encoder: Encoder { depth: 12, heads: 2 } });
+    assert!(load::<Config>(None, env(&[("TWEEDIE_MAX_PIXELS", "9")]), &[]).is_ok(), "a limit, not a setting");
     let (c, _) = load::<Config>(None, env(&[]), &strings(&["model.encoder={heads = 7}"])).unwrap();
     assert_eq!(c.model.encoder, Encoder { depth: 4, heads: 7 });
 }

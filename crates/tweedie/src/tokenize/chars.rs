@@ -39,19 +39,21 @@ impl Chars {
         Chars { symbols, ids, ascii }
     }
 
-    /// None if the text is JSON of another type.
-    pub fn from_json(text: &str) -> Result<Option<Chars>> {
-        let value: serde_json::Value =
-            serde_json::from_str(text).map_err(|e| Error::Input(format!("not JSON ({e})")))?;
-        if value.get("type").and_then(|t| t.as_str()) != Some(TYPE) {
-            return Ok(None);
-        }
+    /// Whether JSON is of this type.
+    pub fn is_stored(value: &serde_json::Value) -> bool {
+        value.get("type").and_then(|t| t.as_str()) == Some(TYPE)
+    }
+
+    pub fn from_json(value: serde_json::Value) -> Result<Chars> {
         let stored: Stored =
             serde_json::from_value(value).map_err(|e| Error::Input(format!("not a list of characters ({e})")))?;
         if stored.symbols.iter().collect::<BTreeSet<_>>().len() < stored.symbols.len() {
             return Err(Error::Input("a character stands twice in the list".into()));
         }
-        Ok(Some(Chars::of_list(stored.symbols)))
+        if stored.symbols.is_empty() {
+            return Err(Error::Input("the list of characters is empty".into()));
+        }
+        Ok(Chars::of_list(stored.symbols))
     }
 
     pub fn to_json(&self) -> String {

@@ -2,6 +2,7 @@
 //! characters. What is trained here ([`Tokenizer::train`]) is written in these formats too.
 
 mod chars;
+mod foreign;
 mod spec;
 mod train;
 
@@ -12,6 +13,8 @@ use std::path::Path;
 use tokenizers::{AddedToken, DecoderWrapper};
 
 use crate::error::{Error, Result};
+use crate::files::read_to_string;
+use crate::limits::SMALL_BYTES;
 use chars::Chars;
 
 /// Fills a sequence after its end.
@@ -84,17 +87,20 @@ impl Tokenizer {
     /// Read a `tokenizer.json`; errors name the file.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Tokenizer> {
         let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(|e| Error::file(path, e))?;
+        let text = read_to_string(path, &SMALL_BYTES).map_err(|e| Error::file(path, e))?;
         Tokenizer::from_json(&text).map_err(|e| Error::Input(format!("{}: {e}", path.display())))
     }
 
     /// From the text of a `tokenizer.json`.
     pub fn from_json(text: &str) -> Result<Tokenizer> {
-        if let Some(chars) = Chars::from_json(text)? {
-            return Ok(Tokenizer::of_chars(chars));
+        let value = serde_json::from_str(text).map_err(|e| Error::Input(format!("not JSON ({e})")))?;
+        match Chars::is_stored(&value) {
+            true => Ok(Tokenizer::of_chars(Chars::from_json(value)?)),
+            false => {
+                let (hub, notes) = foreign::load(text, value)?;
+                Tokenizer::of_hub(hub, notes)
+            }
         }
-        let hub = text.parse::<tokenizers::Tokenizer>();
-        Tokenizer::of_hub(hub.map_err(|e| Error::Input(format!("not a tokenizer.json: {e}")))?)
     }
 
     /// The text of a `tokenizer.json` that [`from_json`](Tokenizer::from_json) reads back to the same tokenizer.
@@ -118,12 +124,11 @@ impl Tokenizer {
         }
     }
 
-    fn of_hub(mut t: tokenizers::Tokenizer) -> Result<Tokenizer> {
+    fn of_hub(mut t: tokenizers::Tokenizer, mut notes: Vec<String>) -> Result<Tokenizer> {
         // Length is ours to set, and text that spells a mark is text.
         t.with_padding(None);
         t.with_truncation(None).map_err(|e| Error::Input(e.to_string()))?;
         t.set_encode_special_tokens(true);
-        let mut notes = Vec::new();
         let find = |t: &tokenizers::Tokenizer, names: &[&str]| names.iter().find_map(|n| t.token_to_id(n));
         let (pad, eos) = match (find(&t, &PADS), find(&t, &ENDS)) {
             (Some(pad), Some(eos)) => (pad, eos),
@@ -145,10 +150,10 @@ impl Tokenizer {
                 (pad, eos)
             }
         };
-        let vocab = t.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
-        let keeps_lines = t
-            .encode_fast("a\nb", false)
-            .is_ok_and(|with| t.encode_fast("a b", false).is_ok_and(|without| with.get_ids() != without.get_ids()));
+        let vocab = foreign::classes(&t)?;
+        foreign::probe(&t, &mut notes)?;
+        let keeps_lines = foreign::encode(&t, "a\nb")
+            .is_ok_and(|with| foreign::encode(&t, "a b").is_ok_and(|without| with != without));
         Ok(Tokenizer { inner: Inner::Hub(Box::new(t)), vocab, pad, eos, keeps_lines, notes })
     }
 
@@ -195,11 +200,18 @@ impl Tokenizer {
         }
     }
 
-    /// The classes of a text, without marks at its ends. Empty for a text with nothing that the vocabulary knows.
+    /// The classes of a text, without marks at its ends. Empty for a text with nothing that the vocabulary knows; the mark for what it
+    /// lacks, if there is one, for a text that [`try_encode`](Self::try_encode) refuses.
     pub fn encode(&self, text: &str) -> Vec<u32> {
+        self.try_encode(text).unwrap_or_else(|_| self.unk().into_iter().collect())
+    }
+
+    /// As [`encode`](Self::encode), with an error for a text that the tokenizer cannot cope with: files of others may hold rules that
+    /// fail on some texts.
+    pub fn try_encode(&self, text: &str) -> Result<Vec<u32>> {
         match &self.inner {
-            Inner::Chars(c) => c.encode(text),
-            Inner::Hub(t) => t.encode_fast(text, false).map(|e| e.get_ids().to_vec()).unwrap_or_default(),
+            Inner::Chars(c) => Ok(c.encode(text)),
+            Inner::Hub(t) => foreign::encode(t, text),
         }
     }
 
@@ -222,7 +234,7 @@ impl Tokenizer {
     fn decode_span(&self, ids: &[u32]) -> String {
         match &self.inner {
             Inner::Chars(c) => c.decode(ids),
-            Inner::Hub(t) => t.decode(ids, true).unwrap_or_default(),
+            Inner::Hub(t) => foreign::decode(t, ids, true).unwrap_or_default(),
         }
     }
 
@@ -233,7 +245,7 @@ impl Tokenizer {
             Inner::Hub(t) => match t.get_decoder() {
                 // Bytes in disguise; a piece of a character shows as �.
                 Some(DecoderWrapper::ByteLevel(_)) if id != self.pad && id != self.eos => {
-                    t.decode(&[id], false).ok().filter(|text| !text.is_empty())
+                    foreign::decode(t, &[id], false).filter(|text| !text.is_empty())
                 }
                 _ => t.id_to_token(id),
             },

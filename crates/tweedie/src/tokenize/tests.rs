@@ -167,3 +167,75 @@ proptest! {
         }
     }
 }
+
+/// A tokenizer.json with some parts of its own.
+fn foreign(changes: &[(&str, serde_json::Value)]) -> crate::Result<Tokenizer> {
+    let mut json = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "?": 2}, "unk_token": "?"}
+    });
+    changes.iter().for_each(|(part, value)| json[*part] = value.clone());
+    Tokenizer::from_json(&json.to_string())
+}
+
+#[test]
+fn files_of_others_are_refused_with_the_reason() {
+    use serde_json::json;
+    let replace = json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aaaa"});
+    let mut deep = json!({"type": "NFC"});
+    (0..20).for_each(|_| deep = json!({"type": "Sequence", "normalizers": [deep]}));
+    let drops = json!({"type": "Replace", "pattern": {"Regex": "(?s:.)"}, "content": ""});
+    let words = |vocab| json!({"type": "WordLevel", "vocab": vocab, "unk_token": "?"});
+    let bpe = |merges| json!({"type": "BPE", "vocab": {"a": 0, "b": 1, "##": 2}, "merges": merges, "continuing_subword_prefix": "######"});
+    for (part, value, why) in [
+        ("normalizer", json!({"type": "Sequence", "normalizers": vec![replace; 30]}), "times as long"),
+        ("normalizer", deep, "inside each other"),
+        ("normalizer", drops, "none of its own tokens"),
+        ("normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "////////////"}), "claims more"),
+        ("model", words(json!({"?": 0, "a": 4_294_967_295_u32})), "the number of token \"a\" is 4294967295"),
+        ("model", words(json!({"?": 0, "a": -1})), "the number of token \"a\" is -1"),
+        ("model", words(json!({"?": 0, "a": 1_000_000})), "numbers up to 1000000"),
+        ("model", words(json!({"?": 0, "a": 1, "b": 1})), "\"a\" and \"b\" both have the number 1"),
+        ("model", words(json!({})), "empty"),
+        ("model", bpe(json!([["a", "b"]])), "not a tokenizer.json"), // a panic of its crate
+    ] {
+        let e = foreign(&[(part, value)]).err().unwrap_or_else(|| panic!("{why}")).to_string();
+        assert!(e.contains(why), "'{why}' is not in: {e}");
+    }
+}
+
+#[test]
+fn what_files_of_others_leave_out_is_told() {
+    use serde_json::json;
+    let bpe = |dropout| json!({"type": "BPE", "dropout": dropout, "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]});
+    let t = foreign(&[("model", bpe(json!(0.5)))]).unwrap();
+    let told = |t: &Tokenizer, what: &str| t.notes().iter().any(|n| n.contains(what));
+    assert!(told(&t, "model.dropout = 0.5") && told(&t, "are left out of texts"), "{:?}", t.notes());
+    assert!((0..50).all(|_| t.encode("ababab") == [2, 2, 2]) && t.encode("xyz").is_empty());
+    // No mark for unknown words: such a text is an error, and empty for who does not ask.
+    let t = foreign(&[("model", json!({"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "?"}))]).unwrap();
+    assert!(told(&t, "as if they were empty"), "{:?}", t.notes());
+    assert!(t.encode("a zebra").is_empty() && t.try_encode("a b").unwrap() == [0, 1]);
+    assert!(t.try_encode("a zebra").unwrap_err().to_string().contains("'a zebra' cannot be encoded"));
+    // Lengths are the caller's.
+    let t = foreign(&[(
+        "truncation",
+        json!({"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}),
+    )]);
+    assert_eq!(t.unwrap().encode("a b a"), [0, 1, 0]);
+}
+
+#[test]
+fn vocabularies_without_room_or_text_are_refused() {
+    for (kind, _) in ALL {
+        let e = Tokenizer::train(kind, 0, TEXTS).unwrap_err().to_string();
+        assert!(e.contains("a vocabulary of 0 is too small"), "{kind}: {e}");
+        let e = Tokenizer::train(kind, 300, ["", ""]).unwrap_err().to_string();
+        assert!(e.contains("no text"), "{kind}: {e}");
+        let t = Tokenizer::train(kind, usize::MAX, TEXTS).unwrap(); // no room is reserved for what cannot come
+        assert!(t.vocab() < 2000, "{kind}: {}", t.vocab());
+    }
+    let e = Tokenizer::from_json(r#"{"type":"tweedie-chars","symbols":[]}"#).unwrap_err().to_string();
+    assert!(e.contains("empty"), "{e}");
+}

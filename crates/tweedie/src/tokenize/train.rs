@@ -48,6 +48,9 @@ where
     if counts.is_empty() {
         return Err(Error::Input("there is no text to train a tokenizer from".into()));
     }
+    // Each joining of two pieces makes one token and one piece less: there cannot be more, and room is reserved for as many.
+    let pieces: usize = counts.keys().map(|w| 2 * w.len()).sum();
+    let vocab = vocab.min(pieces.saturating_add(WORDPIECE_ALPHABET));
     // By falling count, then by word: the one order that everything below is built in.
     let mut words: Vec<(String, u64)> = counts.into_iter().collect();
     words.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -67,7 +70,7 @@ where
     let special: Vec<AddedToken> =
         marks.iter().filter(|m| **m != UNK).map(|m| AddedToken::from(m.to_string(), true)).collect();
     t.add_special_tokens(&special);
-    Tokenizer::of_hub(t)
+    Tokenizer::of_hub(t, Vec::new())
 }
 
 fn train_chars<I, S>(vocab: usize, texts: I) -> Result<Tokenizer>
@@ -82,7 +85,8 @@ where
     }
     let mut symbols: Vec<(char, u64)> = counts.into_iter().collect();
     symbols.sort_unstable_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
-    symbols.truncate(vocab.saturating_sub(3).max(1));
+    check_size(vocab, 4, "three marks and one character")?;
+    symbols.truncate(vocab - 3);
     Ok(Tokenizer::of_chars(Chars::new(symbols.into_iter().map(|(c, _)| c).collect::<BTreeSet<char>>())))
 }
 

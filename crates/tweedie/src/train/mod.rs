@@ -163,6 +163,7 @@ impl Trainer {
                 config.train.batch
             )));
         }
+        config.check_memory(device)?;
         let dtype = config.train.precision.dtype(device)?;
         let mut model =
             Model::new(&config.model, config.sizes(), device, dtype, config.seed)?.knowing(config.known() > 0.0);

@@ -14,6 +14,7 @@ use tweedie::tokenize::{Kind, Tokenizer};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table};
 use crate::shared::names;
+use crate::shared::numbers;
 use crate::shared::recipe;
 
 #[derive(clap::Args)]
@@ -21,16 +22,16 @@ pub struct Args {
     /// Images with classes, captioned images, or text
     data: PathBuf,
     /// Side of the images that come out
-    #[arg(long, default_value_t = 224, value_name = "PIXELS")]
+    #[arg(long, default_value_t = 224, value_name = "PIXELS", value_parser = numbers::whole(1..=1 << 13))]
     image: usize,
     /// imagenet (the paper's), crop (random-resized crop and flip), light, or eval (centre crop)
     #[arg(long, default_value = "imagenet", value_name = "NAME")]
     augment: String,
     /// Decoding threads; 0: one per core
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = numbers::whole(0..=1024))]
     workers: usize,
     /// Examples of a batch
-    #[arg(long, default_value_t = 64, value_name = "B")]
+    #[arg(long, default_value_t = 64, value_name = "B", value_parser = numbers::whole(1..=1 << 16))]
     batch: usize,
     /// Decoded images of earlier epochs: off (each is decoded again, what a large set costs) or auto (kept if they fit)
     #[arg(long, default_value = "off", value_name = "MODE")]
@@ -88,8 +89,8 @@ pub fn run(args: &Args) -> Result<()> {
         (Some(c), _) => c.augment,
         (None, name) => named(name)?,
     };
-    if side == 0 || args.batch == 0 || args.seconds <= 0.0 || args.seconds.is_nan() {
-        return Err(Failure::input("--image, --batch and --seconds must be more than 0"));
+    if !(args.seconds > 0.0 && args.seconds <= 1e6) {
+        return Err(Failure::input("--seconds must be more than 0, and at most 1000000"));
     }
     let cache: CacheMode = names::parse("kind of cache", &args.cache, "auto or off")?;
     let (mut loader, format) = open(args, &augment, side, cache)?;

@@ -18,6 +18,7 @@ use tweedie_engine::cpu;
 use super::model::usual;
 use crate::failure::{Failure, Result};
 use crate::report::{self, Progress, note};
+use crate::shared::numbers;
 use child::Child;
 use gather::Growing;
 use quantity::{Quantity, exponent};
@@ -37,16 +38,16 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_values = ["train", "sample"], value_name = "W,…")]
     what: Vec<String>,
     /// Images or texts at a time where the batch does not grow
-    #[arg(long, default_value_t = 4, value_name = "B")]
+    #[arg(long, default_value_t = 4, value_name = "B", value_parser = numbers::whole(1..=1 << 20))]
     batch: usize,
     /// Sampling steps where they do not grow
-    #[arg(long, default_value_t = 8, value_name = "S")]
+    #[arg(long, default_value_t = 8, value_name = "S", value_parser = numbers::whole(1..=100_000))]
     steps: usize,
     /// Most points of a series, from its smallest value
-    #[arg(long, default_value_t = 16, value_name = "N")]
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = numbers::whole(1..=64))]
     points: usize,
     /// Timings of each point
-    #[arg(long, default_value_t = 3, value_name = "N")]
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = numbers::whole(1..=1_000_000))]
     repeats: usize,
     /// Stop a series at a point that takes longer than this, its start and warm-up included
     #[arg(long, default_value_t = 20.0, value_name = "SECONDS")]

@@ -20,6 +20,7 @@ use super::ops::{Setup, Timer, median};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Progress, Table};
 use crate::shared::names;
+use crate::shared::numbers;
 
 /// What both have in common.
 #[derive(clap::Args)]
@@ -28,13 +29,13 @@ pub struct Model {
     #[arg(long, default_value = "tiny", value_name = "NAME")]
     preset: String,
     /// Classes or words (default: as the preset is meant)
-    #[arg(long, value_name = "V")]
+    #[arg(long, value_name = "V", value_parser = numbers::whole(8..=1 << 22))]
     vocab: Option<usize>,
     /// Tokens of a sequence (default: as the preset is meant)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
     tokens: Option<usize>,
     /// Side of the images
-    #[arg(long, value_name = "PIXELS")]
+    #[arg(long, value_name = "PIXELS", value_parser = numbers::whole(1..=1 << 16))]
     image: Option<usize>,
     /// Condition tokens are computed once per image (prefix) or with every copy and step (full)
     #[arg(long, value_name = "KIND")]
@@ -46,10 +47,10 @@ pub struct Model {
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
     /// Timings, of which the median is shown
-    #[arg(long, default_value_t = 20, value_name = "N")]
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = numbers::whole(1..=1_000_000))]
     repeats: usize,
     /// On a GPU: also show the N kernels that take longest
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = numbers::whole(0..=100_000))]
     profile: usize,
     /// markdown, csv or json
     #[arg(long, default_value = "markdown", value_name = "F")]
@@ -64,10 +65,10 @@ pub struct TrainArgs {
     #[command(flatten)]
     model: Model,
     /// Images or texts of a step
-    #[arg(long, value_delimiter = ',', default_values_t = [32], value_name = "B,…")]
+    #[arg(long, value_delimiter = ',', default_values_t = [32], value_name = "B,…", value_parser = numbers::whole(1..=1 << 20))]
     batch: Vec<usize>,
     /// Noisy copies of each
-    #[arg(long, default_value_t = 4, value_name = "K")]
+    #[arg(long, default_value_t = 4, value_name = "K", value_parser = numbers::whole(1..=1 << 16))]
     kfold: usize,
     /// Compute activations again in the backward pass
     #[arg(long)]
@@ -85,10 +86,10 @@ pub struct SampleArgs {
     #[command(flatten)]
     model: Model,
     /// Images or texts at a time
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 32], value_name = "B,…")]
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 32], value_name = "B,…", value_parser = numbers::whole(1..=1 << 20))]
     batch: Vec<usize>,
     /// Sampling steps
-    #[arg(long, value_delimiter = ',', default_values_t = [20], value_name = "S,…")]
+    #[arg(long, value_delimiter = ',', default_values_t = [20], value_name = "S,…", value_parser = numbers::whole(1..=100_000))]
     steps: Vec<usize>,
     /// Guidance weight; 1 costs one pass per step, anything else two
     #[arg(long, default_value_t = 2.0, value_name = "W")]
@@ -218,7 +219,7 @@ impl Model {
     fn print(&self, rows: &[Row], profiles: &[String]) -> Result<()> {
         let profiles: String = profiles.iter().map(|p| format!("\n{p}")).collect();
         if self.format != "markdown" {
-            eprint!("{profiles}");
+            profiles.lines().for_each(report::note);
         }
         match self.format.as_str() {
             "json" => report::print_json(&rows),
@@ -276,6 +277,7 @@ pub fn train(args: &TrainArgs) -> Result<()> {
         let (mut c, vocab) = args.model.config(b)?;
         (c.train.kfold, c.train.recompute) = (args.kfold, args.recompute);
         c.train.epochs = 1_000_000; // the learning rate does not end
+        c.check_memory(&device)?; // before the data are made up
         progress.say("train", &format!("{} batch {b}", args.model.preset));
         let mut trainer = Trainer::new(&c, synthetic::material(&c, vocab)?, &device)?;
         let c = trainer.config.clone();
@@ -372,6 +374,7 @@ pub fn sample(args: &SampleArgs) -> Result<()> {
     let (mut rows, mut profiles) = (Vec::new(), Vec::new());
     for &b in &args.batch {
         let (c, vocab) = args.model.config(b)?;
+        c.check_memory(&device)?; // before the data are made up
         let trainer = Trainer::new(&c, synthetic::material(&c, vocab)?, &device)?;
         let (c, t) = (trainer.config.clone(), &trainer.trained);
         let batch = synthetic::batch(&c, b);

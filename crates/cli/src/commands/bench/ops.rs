@@ -11,6 +11,7 @@ use tweedie_engine::Device;
 use crate::commands::inspect::devices;
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Progress, Table};
+use crate::shared::numbers;
 pub use calls::{Setup, TapeOp};
 use ceilings::Ceilings;
 use ops_list::Entry;
@@ -22,8 +23,8 @@ pub struct Args {
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
     /// Timings of each op, of which the median is shown (default: 20, quick: 3)
-    #[arg(long, value_name = "N")]
-    repeats: Option<std::num::NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1_000_000))]
+    repeats: Option<usize>,
     /// A sixteenth of the rows and few repeats: to see that it runs, not how fast
     #[arg(long)]
     quick: bool,
@@ -145,7 +146,7 @@ pub fn run(args: &Args) -> Result<()> {
         }
         entries.retain(|e| args.only.iter().any(|o| o == e.op));
     }
-    let repeats = args.repeats.map_or(if args.quick { 3 } else { 20 }, |n| n.get());
+    let repeats = args.repeats.unwrap_or(if args.quick { 3 } else { 20 });
     let timer = Timer { device: choice.device.clone(), repeats };
     let progress = Progress::new();
     progress.say("ceilings", "");

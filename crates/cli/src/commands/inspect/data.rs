@@ -9,6 +9,7 @@ use tweedie::train::open_classes;
 
 use crate::failure::Result;
 use crate::report::{self, Align, Table};
+use crate::shared::numbers;
 use crate::shared::sequence_args::SequenceArgs;
 
 #[derive(clap::Args)]
@@ -27,7 +28,7 @@ pub struct Args {
     #[arg(long, value_name = "T")]
     tokenizer: Option<String>,
     /// Captions and text: tokens of a sequence (default: 32, for text 256)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
     tokens: Option<usize>,
     /// Print JSON
     #[arg(long)]

@@ -10,6 +10,7 @@ use tweedie::train::open_sequences;
 
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Progress, Table};
+use crate::shared::numbers;
 use crate::shared::sequence_args::SequenceArgs;
 
 #[derive(clap::Subcommand)]
@@ -28,7 +29,7 @@ pub struct Train {
     #[arg(long, default_value = "word", value_parser = |s: &str| s.parse::<Kind>())]
     kind: Kind,
     /// Classes at most (default: 5000 words, 34000 for space, 8000 pieces, all characters)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 24))]
     vocab: Option<usize>,
     /// File to write
     #[arg(long, value_name = "FILE", default_value = "tokenizer.json")]
@@ -103,10 +104,11 @@ fn show(args: &Show) -> Result<()> {
 }
 
 fn print(t: &Tokenizer, file: String, text: Option<&str>, json: bool) -> Result<()> {
-    let cut = text.map(|text| {
-        let ids = t.encode(text);
-        Cut { tokens: ids.iter().map(|&id| t.token(id)).collect(), decoded: t.decode(&ids), ids }
-    });
+    let cut = |text| -> Result<Cut> {
+        let ids = t.try_encode(text)?;
+        Ok(Cut { tokens: ids.iter().map(|&id| t.token(id)).collect(), decoded: t.decode(&ids), ids })
+    };
+    let cut = text.map(cut).transpose()?;
     let facts = Facts { file, classes: t.vocab(), pad: t.pad(), eos: t.eos(), notes: t.notes().to_vec(), cut };
     if json {
         return report::print_json(&facts);

@@ -12,6 +12,7 @@ use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note};
 use crate::shared::model_args::ModelArgs;
 use crate::shared::names::{parse, sampler};
+use crate::shared::numbers;
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Split {
@@ -34,7 +35,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Split::Final, value_name = "SPLIT")]
     pub split: Split,
     /// Numbers of sampling steps
-    #[arg(long, value_delimiter = ',', value_name = "S,…")]
+    #[arg(long, value_delimiter = ',', value_name = "S,…", value_parser = numbers::whole(1..=100_000))]
     pub steps: Vec<usize>,
     /// Guidance weights (1: none)
     #[arg(long, value_delimiter = ',', value_name = "W,…")]
@@ -49,7 +50,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     pub schedule: Option<String>,
     /// Majority over this many draws (reported as such)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
     pub votes: Option<usize>,
     /// Seed of the sampling noise
     #[arg(long)]

@@ -16,13 +16,14 @@ use super::eval::{Args, Split};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note};
 use crate::shared::names;
+use crate::shared::numbers;
 use crate::shared::sampling_flags::{Given, meaningless};
 
 /// Flags that only captions and text have.
 #[derive(clap::Args)]
 pub struct TextArgs {
     /// Captions and text: the bound on −ln p from this many times per sequence (0: none for captions, 8 for text)
-    #[arg(long, default_value_t = 0, value_name = "DRAWS")]
+    #[arg(long, default_value_t = 0, value_name = "DRAWS", value_parser = numbers::whole(0..=100_000))]
     bound: usize,
     /// Print this many captions with their references, or samples of text
     #[arg(long, default_value_t = 0, value_name = "N")]
@@ -44,7 +45,7 @@ pub struct TextArgs {
     #[arg(long, value_delimiter = ',', value_name = "SHARE,…")]
     guesses: Vec<f32>,
     /// Captions: write this many for each image and score the best of them
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
     candidates: Option<usize>,
     /// Captions: which candidate is the best, by the model's own bound (bound) or by likeness to the others (consensus)
     #[arg(long, value_name = "NAME")]

@@ -9,6 +9,7 @@ use tweedie::{Classifier, Image};
 use crate::failure::{Failure, Result};
 use crate::report::{self, note};
 use crate::shared::model_args::ModelArgs;
+use crate::shared::numbers;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -18,16 +19,16 @@ pub struct Args {
     #[arg(required = true, value_name = "IMG")]
     images: Vec<PathBuf>,
     /// Classes to show
-    #[arg(long, default_value_t = 5, value_name = "K")]
+    #[arg(long, default_value_t = 5, value_name = "K", value_parser = numbers::whole(1..=1 << 24))]
     top: usize,
     /// Sampling steps
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = numbers::whole(1..=100_000))]
     steps: Option<usize>,
     /// Guidance weight
     #[arg(long, value_name = "W")]
     guidance: Option<f32>,
     /// Majority over this many draws
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
     votes: Option<usize>,
     /// Seed of the sampling noise
     #[arg(long)]

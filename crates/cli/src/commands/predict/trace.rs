@@ -18,6 +18,7 @@ use crate::report::{self, note};
 use crate::shared::image_input;
 use crate::shared::model_args::ModelArgs;
 use crate::shared::names;
+use crate::shared::numbers;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -26,7 +27,7 @@ pub struct Args {
     /// The image; a model of text alone takes none
     input: Option<PathBuf>,
     /// Sampling steps
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = numbers::whole(1..=100_000))]
     steps: Option<usize>,
     /// Guidance weight
     #[arg(long, value_name = "W")]

@@ -13,6 +13,7 @@ use super::trace::{self, Trace};
 use crate::failure::{Failure, Result};
 use crate::shared::model_args::ModelArgs;
 use crate::shared::names;
+use crate::shared::numbers;
 use crate::shared::sampling_flags::Given;
 
 /// Candidates for each token in a trace, as many as `tweedie trace` shows by itself.
@@ -21,7 +22,7 @@ const TOP: usize = 5;
 #[derive(clap::Args)]
 pub struct WritingArgs {
     /// Sampling steps
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = numbers::whole(1..=100_000))]
     steps: Option<usize>,
     /// Guidance weight (1: none)
     #[arg(long, value_name = "W")]
@@ -47,13 +48,13 @@ pub struct WritingArgs {
     #[arg(long, value_name = "TEXT")]
     infill: Option<String>,
     /// Exactly this many tokens
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
     length: Option<usize>,
     /// At least this many tokens
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = numbers::whole(0..=1 << 16))]
     min_length: usize,
     /// Write this many and rank them
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
     candidates: Option<usize>,
     /// Rank by the model's own bound on their likelihood (bound) or by how alike each is to the others (consensus)
     #[arg(long, value_name = "NAME")]
@@ -62,7 +63,7 @@ pub struct WritingArgs {
     #[arg(long, value_name = "FILE", value_parser = trace::file)]
     trace: Option<(PathBuf, trace::Form)>,
     /// Times drawn for each bound
-    #[arg(long, default_value_t = 16, value_name = "N")]
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = numbers::whole(1..=100_000))]
     draws: usize,
 }
 

@@ -55,7 +55,8 @@ pub fn run(sets: &[String], out: &Path, device: &Device) -> Result<String> {
     let test = set.test.ok_or_else(|| Failure::input("the data have no test split"))?;
     let layout = config.data.sequence_config();
     let test = Sequences::new(test, tdd.session.trainer().trained.tokenizer()?.clone(), &layout)?;
-    note("\ncaptions for the test images");
+    note("");
+    note("captions for the test images");
     let (of_tdd, of_mdd) = (measure(tdd, &test)?, measure(mdd, &test)?);
     let figures = out.join("figures");
     for (name, drawing) in [

@@ -43,7 +43,9 @@ pub fn parse(text: &str) -> std::result::Result<Duration, String> {
 /// The share of each recipe's epochs that fits. It is noted in `out`, so that the same command goes on with the same runs.
 pub fn share(plan: &Plan, budget: Duration, out: &Path, device: &Device) -> Result<f64> {
     let file = out.join("budget.json");
-    let noted = std::fs::read(&file).ok().and_then(|b| serde_json::from_slice::<Value>(&b).ok());
+    let noted = tweedie::files::read(&file, &tweedie::limits::SMALL_BYTES)
+        .ok()
+        .and_then(|b| serde_json::from_slice::<Value>(&b).ok());
     let same = noted.filter(|v| v["seconds"].as_f64() == Some(budget.as_secs_f64()) && v["runs"] == json!(keys(plan)));
     if let Some(share) = same.and_then(|v| v["share"].as_f64()) {
         return Ok(share);

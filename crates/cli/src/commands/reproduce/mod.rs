@@ -24,7 +24,6 @@ mod runs;
 mod scale;
 mod section;
 
-use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -34,6 +33,7 @@ use tweedie::{files, interrupt};
 
 use crate::failure::{Failure, Result};
 use crate::report::{self, note};
+use crate::shared::numbers;
 use lab::Lab;
 use plan::Plan;
 use scale::{Scale, What, name_of};
@@ -54,11 +54,11 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     caption_data: Option<String>,
     /// Train everything with seeds 0 to N−1
-    #[arg(long, default_value = "1", value_name = "N")]
-    seeds: NonZeroU32,
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    seeds: u32,
     /// Epochs of every run (default: the recipe's)
-    #[arg(long, value_name = "N")]
-    epochs: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1_000_000))]
+    epochs: Option<usize>,
     /// As many epochs, at most the recipe's, as all of it takes about this time: 90s, 10m, 2h
     #[arg(long, value_name = "TIME", value_parser = budget::parse, conflicts_with = "epochs")]
     budget: Option<Duration>,

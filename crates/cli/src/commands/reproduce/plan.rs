@@ -153,7 +153,7 @@ impl Plan {
                 variants.push(*v);
             }
         }
-        let seeds = args.seeds.get() as usize;
+        let seeds = args.seeds as usize;
         let mut plan = Plan { scale: args.scale, what, runs: Vec::new(), seeds, classes: None, captions: None };
         let has = |part: Part| variants.iter().any(|v| v.part() == part);
         if has(Part::Classes) {
@@ -228,7 +228,7 @@ fn task<D>(args: &Args, share: f64, part: Part, open: impl Fn(&Config) -> Result
         seeded(&mut config, seed);
         open(&config)
     };
-    let data = (0..args.seeds.get() as usize).map(of).collect::<Result<_>>()?;
+    let data = (0..args.seeds as usize).map(of).collect::<Result<_>>()?;
     Ok(Task { recipe, base, recipe_epochs, data })
 }
 
@@ -257,7 +257,7 @@ fn base(args: &Args, share: f64, part: Part, recipe: &str) -> Result<(Config, us
             .hint(format!("tweedie reproduce {what} --scale {scale} --data PATH")));
     }
     let recipe_epochs = c.train.epochs;
-    let epochs = args.epochs.map_or(((recipe_epochs as f64 * share) as usize).max(1), |n| n.get());
+    let epochs = args.epochs.unwrap_or(((recipe_epochs as f64 * share) as usize).max(1));
     if epochs != recipe_epochs {
         // A shorter run warms up for the same share of it.
         c.train.warmup_epochs *= epochs as f32 / recipe_epochs as f32;

@@ -78,7 +78,9 @@ fn finished(r: &Planned, folder: &Path) -> Result<Option<Finished>> {
 }
 
 fn seconds(path: &Path) -> f64 {
-    let noted = std::fs::read(path.join(NOTE)).ok().and_then(|b| serde_json::from_slice::<Value>(&b).ok());
+    let noted = tweedie::files::read(&path.join(NOTE), &tweedie::limits::SMALL_BYTES)
+        .ok()
+        .and_then(|b| serde_json::from_slice::<Value>(&b).ok());
     noted.and_then(|v| v["seconds"].as_f64()).unwrap_or(0.0)
 }
 

@@ -7,9 +7,16 @@ use tweedie_engine::Act;
 
 use crate::augment::Interpolation;
 use crate::error::{Error, Result};
+use crate::files::read_to_string;
+use crate::limits::SMALL_BYTES;
+
+/// Largest size of a network.
+const MOST: u64 = 1 << 16;
+/// Largest side that an image is resized to.
+const SIDE: u64 = 1 << 13;
 
 pub fn read_json(path: &Path) -> Result<Value> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::file(path, e))?;
+    let text = read_to_string(path, &SMALL_BYTES).map_err(|e| Error::file(path, e))?;
     serde_json::from_str(&text).map_err(|e| Error::Input(format!("{}: not JSON: {e}", path.display())))
 }
 
@@ -83,14 +90,16 @@ impl Part<'_> {
         match self.get(key) {
             None => Ok(default),
             Some(v) => match v.as_u64() {
-                Some(n @ 1..=1_000_000) => Ok(n as usize),
-                _ => Err(self.wrong(key, "a positive integer")),
+                Some(n @ 1..=MOST) => Ok(n as usize),
+                _ => Err(self.wrong(key, &format!("a positive integer up to {MOST}"))),
             },
         }
     }
 
     fn number(&self, key: &str, default: f64) -> Result<f64> {
-        self.get(key).map_or(Ok(default), |v| v.as_f64().ok_or_else(|| self.wrong(key, "a number")))
+        // A file of f64 says nothing beyond f32.
+        let number = |v: &Value| v.as_f64().filter(|v| (*v as f32).is_finite());
+        self.get(key).map_or(Ok(default), |v| number(v).ok_or_else(|| self.wrong(key, "a number")))
     }
 
     fn flag(&self, key: &str) -> Result<bool> {
@@ -155,7 +164,9 @@ impl Config {
         }
         let end = match text.get("eos_token_id") {
             None => 49407,
-            Some(v) => v.as_u64().ok_or_else(|| text.wrong("eos_token_id", "an integer"))?,
+            Some(v) => {
+                v.as_u64().filter(|n| *n <= u32::MAX as u64).ok_or_else(|| text.wrong("eos_token_id", "an integer"))?
+            }
         };
         Ok(Config {
             vision: vision.tower(768, 12)?,
@@ -181,14 +192,18 @@ impl Preprocess {
             file = read_json(&path)?["image_processor"].take();
         }
         let part = Part { path: &path, name: "", layers: vec![&file] };
-        let side = |v: &Value, key: &str| v.get(key).and_then(Value::as_u64).map(|n| n as usize).filter(|n| *n > 0);
-        let plain = |v: &Value| v.as_u64().map(|n| n as usize).filter(|n| *n > 0);
+        let plain = |v: &Value| v.as_u64().filter(|n| (1..=SIDE).contains(n)).map(|n| n as usize);
+        let side = |v: &Value, key: &str| v.get(key).and_then(plain);
         let resize = match part.get("size") {
             None => Resize::Short(image),
             Some(v) => match (plain(v).or(side(v, "shortest_edge")), side(v, "height"), side(v, "width")) {
                 (Some(n), _, _) => Resize::Short(n),
                 (None, Some(height), Some(width)) => Resize::Exact { height, width },
-                _ => return Err(part.wrong("size", "a number, {shortest_edge} or {height, width}")),
+                _ => {
+                    return Err(
+                        part.wrong("size", &format!("a number, {{shortest_edge}} or {{height, width}}, up to {SIDE}"))
+                    );
+                }
             },
         };
         let crop = match part.get("crop_size") {
@@ -196,7 +211,7 @@ impl Preprocess {
             Some(v) => match (plain(v), side(v, "height"), side(v, "width")) {
                 (Some(n), _, _) => (n, n),
                 (None, Some(h), Some(w)) => (h, w),
-                _ => return Err(part.wrong("crop_size", "a number or {height, width}")),
+                _ => return Err(part.wrong("crop_size", &format!("a number or {{height, width}}, up to {SIDE}"))),
             },
         };
         let filter = match part.get("resample").map_or(Some(3), Value::as_u64) {

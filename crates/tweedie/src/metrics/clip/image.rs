@@ -4,6 +4,7 @@ use super::config::{Preprocess, Resize};
 use crate::augment::Rect;
 use crate::augment::geometry::{resized_crop, short_side_size};
 use crate::image::Image;
+use crate::limits::PIXELS;
 
 /// The image as \[3, side, side\], or what its size came to be instead.
 pub fn prepare(image: Image, p: &Preprocess, side: usize) -> Result<Vec<f32>, String> {
@@ -15,6 +16,7 @@ pub fn prepare(image: Image, p: &Preprocess, side: usize) -> Result<Vec<f32>, St
         None => (image.width, image.height),
     };
     if (width, height) != (image.width, image.height) {
+        PIXELS.check((width as u64).saturating_mul(height as u64))?;
         let whole = Rect { x: 0, y: 0, width: image.width, height: image.height };
         image = resized_crop(&image, whole, width, height, p.filter);
     }

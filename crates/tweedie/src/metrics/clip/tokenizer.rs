@@ -8,11 +8,16 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::config::read_json;
 use crate::error::{Error, Result};
+use crate::files::read_to_string;
+use crate::limits::SMALL_BYTES;
 
 const START: &str = "<|startoftext|>";
 const END: &str = "<|endoftext|>";
 /// What marks the end of a word in the vocabulary.
 const WORD_END: &str = "</w>";
+
+/// Letters of a word that are looked at: pairs of more take time without end, and a text has 77 tokens.
+const LONGEST: usize = 4096;
 
 /// Text to tokens.
 pub struct Tokenizer {
@@ -35,7 +40,9 @@ impl Tokenizer {
                 vocabulary(&v["model"]["vocab"]).ok_or_else(|| wrong("model.vocab is not a map of numbers"))?;
             for t in v["added_tokens"].as_array().into_iter().flatten() {
                 if let (Some(name), Some(id)) = (t["content"].as_str(), t["id"].as_u64()) {
-                    vocab.insert(name.into(), id as u32);
+                    let id =
+                        u32::try_from(id).map_err(|_| wrong("added_tokens has a number that is none of a token"))?;
+                    vocab.insert(name.into(), id);
                 }
             }
             let merges = v["model"]["merges"].as_array().ok_or_else(|| wrong("model.merges is not a list"))?;
@@ -56,7 +63,7 @@ impl Tokenizer {
         }
         let vocab = vocabulary(&read_json(&names)?)
             .ok_or_else(|| Error::Input(format!("{}: not a map from tokens to numbers", names.display())))?;
-        let text = std::fs::read_to_string(&pairs).map_err(|e| Error::file(&pairs, e))?;
+        let text = read_to_string(&pairs, &SMALL_BYTES).map_err(|e| Error::file(&pairs, e))?;
         let lines = text.lines().filter(|l| !l.starts_with("#version") && !l.trim().is_empty());
         let merges: Option<Vec<_>> = lines.map(|l| l.split_once(' ').map(|(a, b)| (a.into(), b.into()))).collect();
         let merges = merges.ok_or_else(|| Error::Input(format!("{}: a line is not a pair", pairs.display())))?;
@@ -82,7 +89,10 @@ impl Tokenizer {
         let mut ids = vec![self.start];
         let text: String = text.nfc().collect::<String>().to_lowercase();
         for word in words(&text) {
-            let letters: String = word.bytes().map(|b| self.bytes[b as usize]).collect();
+            if ids.len() >= most {
+                break; // the rest is cut off
+            }
+            let letters: String = word.bytes().take(LONGEST).map(|b| self.bytes[b as usize]).collect();
             self.pairs(&letters, &mut ids);
         }
         ids.truncate(most.saturating_sub(1).max(1));

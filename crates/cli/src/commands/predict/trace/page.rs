@@ -9,8 +9,8 @@ const PAGE: &str = include_str!("page.html");
 
 pub fn render(trace: &Trace) -> Result<String> {
     let json = serde_json::to_string(trace).map_err(|e| Failure::ours(e.to_string()))?;
-    // Inside a script element only "</" could end it early.
-    let json = json.replace("</", "<\\/");
+    // "</" could end the script element early, "<!--" could keep its end from being seen.
+    let json = json.replace('<', "\\u003c");
     let image = trace.picture.as_ref().map_or("null".into(), |p| format!("\"{}\"", picture_uri(p)));
     Ok(PAGE.replace("/*IMAGE*/null", &image).replace("/*TRACE*/null", &json))
 }
@@ -38,6 +38,6 @@ mod tests {
         };
         let page = render(&trace).unwrap();
         assert_eq!(page.matches("</script>").count(), PAGE.matches("</script>").count());
-        assert!(page.contains("<\\/script>") && !page.contains("/*TRACE*/"));
+        assert!(page.contains("\\u003c/script>") && !page.contains("/*TRACE*/"));
     }
 }

@@ -13,8 +13,9 @@ const PAUSE: Duration = Duration::from_millis(150);
 
 /// Bold where the model is sure, faint where it is not.
 fn styled(text: &str, p: f64, colour: bool) -> String {
+    let text = report::in_one_line(text);
     let code = match p {
-        _ if !colour => return text.to_string(),
+        _ if !colour => return text.into_owned(),
         p if p > 0.9 => "1",
         p if p > 0.5 => "0",
         _ => "2",
@@ -48,18 +49,18 @@ pub fn show(trace: &Trace) -> Result<()> {
     if live {
         // Room for the tallest step, then back up: from here on each step is drawn over the last.
         let room = trace.steps.iter().map(|s| height(&line(s, one, false)) + 2).max().unwrap_or(1);
-        report::print(&format!("{}\x1b[{room}A\x1b[s", "\n".repeat(room)))?;
+        report::draw(&format!("{}\x1b[{room}A\x1b[s", "\n".repeat(room)))?;
     }
     for (i, s) in trace.steps.iter().enumerate() {
         let entropy = s.tokens.iter().map(|t| t.entropy).sum::<f64>() / s.tokens.len().max(1) as f64;
         let head = format!("step {:>3}  t {:>4}  ᾱ {:.3}  entropy {entropy:.2} nats", i + 1, s.t, s.alpha_bar);
         let text = line(s, one, colour);
         if live {
-            report::print(&format!("\x1b[u\x1b[J{head}\n{text}\n"))?;
+            report::draw(&format!("\x1b[u\x1b[J{head}\n{text}\n"))?;
             let _ = stdout().flush();
             std::thread::sleep(PAUSE);
         } else {
-            report::print(&format!("{head}  {text}\n"))?;
+            report::draw(&format!("{head}  {text}\n"))?;
         }
     }
     report::print(&format!("\n{}\n", trace.result))
