@@ -103,6 +103,7 @@ impl From<tweedie::Error> for Failure {
         match e {
             tweedie::Error::Engine(e) => e.into(),
             tweedie::Error::Interrupted => Failure::interrupted(),
+            tweedie::Error::Stopped { source, saved } => Failure::from(*source).cause(saved),
             tweedie::Error::Data(e @ DataError::Missing { .. }) => {
                 Failure::input(e.to_string()).hint("tweedie data inspect PATH")
             }

@@ -104,6 +104,9 @@ impl<'a> Classifier<'a> {
     pub fn classify_batch(&self, images: &Tensor, examples: &[u32]) -> Result<Vec<Ranking>> {
         check_ids(images, examples)?;
         let logits = self.sampler.logits(images, examples)?;
+        if logits.iter().any(|l| l.is_nan()) {
+            return Err(Error::Input("the model's answer is not a number; use an earlier checkpoint".into()));
+        }
         Ok(logits.chunks_exact(self.trained.model.sizes().vocab).map(|l| self.ranked(&softmax(l))).collect())
     }
 

@@ -12,7 +12,7 @@ use crate::data::Task;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::run_dir::RunDir;
-use crate::tensors::NamedTensor;
+use crate::tensors::{self, NamedTensor};
 use crate::tokenize::Tokenizer;
 use crate::trained::Trained;
 
@@ -107,6 +107,14 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
         }
     };
     let Chosen { path: checkpoint, state, weights } = chosen;
+    if let Some(tensor) = tensors::first_not_finite(&weights) {
+        return Err(Error::Input(format!(
+            "{}: {tensor} holds values that are not finite: the training had diverged there; pass an earlier checkpoint \
+             ({}/step-N), or train again with a lower train.lr",
+            checkpoint.display(),
+            dir.checkpoints().display()
+        )));
+    }
     let dtype = precision.dtype(device)?;
     let tokenizer = match config.data.task {
         Task::Class => None,

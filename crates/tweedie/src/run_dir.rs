@@ -2,7 +2,7 @@
 //! lets one process at a time write.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -74,6 +74,8 @@ pub struct RunDir {
     path: PathBuf,
     /// Held while this process writes to the run; the system lets go of it when the process ends, however it ends.
     _lock: Option<File>,
+    /// The folder itself, held open with the lock, to notice when its path leads elsewhere.
+    folder: Option<File>,
 }
 
 impl RunDir {
@@ -81,7 +83,7 @@ impl RunDir {
     pub fn create(path: &Path) -> Result<RunDir> {
         fs::create_dir_all(path).map_err(|e| Error::file(path, e))?;
         RunDir::check_free(path)?;
-        RunDir { path: path.into(), _lock: None }.locked()
+        RunDir { path: path.into(), _lock: None, folder: None }.locked()
     }
 
     /// Whether [`RunDir::create`] could take this folder; makes nothing. What a start leaves that was killed before it
@@ -113,7 +115,7 @@ impl RunDir {
     pub fn open(path: &Path) -> Result<RunDir> {
         let config = path.join(CONFIG);
         if config.is_file() {
-            return Ok(RunDir { path: path.into(), _lock: None });
+            return Ok(RunDir { path: path.into(), _lock: None, folder: None });
         }
         let shown = path.display();
         let is_run = |p: &&Path| p.join(CONFIG).is_file() && p.join(SUBFOLDERS[0]).is_dir();
@@ -164,9 +166,27 @@ impl RunDir {
                 for sub in SUBFOLDERS.map(|s| self.path.join(s)) {
                     fs::create_dir_all(&sub).map_err(|e| Error::file(&sub, e))?;
                 }
-                Ok(RunDir { _lock: Some(file), ..self })
+                let folder = File::open(&self.path).ok();
+                Ok(RunDir { _lock: Some(file), folder, ..self })
             }
         }
+    }
+
+    /// Whether the path still leads to the folder that was opened: it may have been moved, deleted or replaced since.
+    pub fn is_in_place(&self) -> bool {
+        match (&self.folder, fs::metadata(&self.path)) {
+            (_, Err(e)) => e.kind() != io::ErrorKind::NotFound, // another error says nothing about the place
+            (None, Ok(_)) => true,
+            (Some(folder), Ok(there)) => folder.metadata().is_ok_and(|ours| same_file(&ours, &there)),
+        }
+    }
+
+    /// A new folder beside this one, called as it is with `.rescued-N` behind, locked for this process.
+    pub fn beside(&self) -> Result<RunDir> {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let of = |n: u32| self.path.with_file_name(format!("{name}.rescued-{n}"));
+        let free = (1..=u32::MAX).map(of).find(|p| !p.exists()).unwrap_or_else(|| of(0));
+        RunDir::create(&free)
     }
 
     /// The folder itself; TensorBoard's event files lie directly in it.
@@ -250,14 +270,26 @@ impl RunDir {
             None => String::new(),
         };
         write_atomic(&path, kept.as_bytes())?;
-        let file = File::options().append(true).open(&path).map_err(|e| Error::file(&path, e))?;
-        Ok(Metrics { path, file })
+        let file = File::options().read(true).append(true).open(&path).map_err(|e| Error::file(&path, e))?;
+        Ok(Metrics { path, file, written: kept.len() as u64, waiting: Vec::new(), torn: false })
     }
 
     /// The metrics so far, without lines that were cut short.
     pub fn read_metrics(&self) -> Result<Vec<Value>> {
         Ok(lines(&self.metrics_path())?.into_iter().map(|(_, v)| v).collect())
     }
+}
+
+#[cfg(unix)]
+fn same_file(a: &fs::Metadata, b: &fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+/// Elsewhere a folder that is in use can be neither moved nor deleted.
+#[cfg(not(unix))]
+fn same_file(_: &fs::Metadata, _: &fs::Metadata) -> bool {
+    true
 }
 
 /// Lines that are JSON objects; none if there is no file.
@@ -278,24 +310,57 @@ fn lines(path: &Path) -> Result<Vec<(String, Value)>> {
 pub struct Metrics {
     path: PathBuf,
     file: File,
+    /// Bytes of whole lines.
+    written: u64,
+    /// Lines that could not be written yet.
+    waiting: Vec<u8>,
+    /// Whether a part of them may have been.
+    torn: bool,
 }
 
 impl Metrics {
-    /// Add a line: anything that is a JSON object; `step` is the key that a resumed run looks at.
+    /// Add a line: anything that is a JSON object; `step` is the key that a resumed run looks at. One that cannot be written, as on a full
+    /// disk, is kept for the next time.
     pub fn append(&mut self, entry: &impl Serialize) -> Result<()> {
-        let file_error = |e: io::Error| Error::file(&self.path, e);
-        let mut line = serde_json::to_vec(entry).map_err(|e| file_error(e.into()))?;
+        let line = serde_json::to_vec(entry).map_err(|e| Error::file(&self.path, e.into()))?;
         if !(line.starts_with(b"{") && line.ends_with(b"}")) {
             return Err(Error::Input(format!("{}: a line of metrics must be an object", self.path.display())));
         }
-        line.push(b'\n');
+        self.waiting.extend(line);
+        self.waiting.push(b'\n');
+        self.write().map_err(|e| Error::file(&self.path, e))
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        if self.torn {
+            self.file.set_len(self.written)?;
+        }
         // One call: a kill leaves the line whole or absent.
-        self.file.write_all(&line).map_err(file_error)
+        self.torn = true;
+        self.file.write_all(&self.waiting)?;
+        self.torn = false;
+        self.written += self.waiting.len() as u64;
+        self.waiting.clear();
+        Ok(())
     }
 
     /// Make all lines durable; called before a checkpoint.
-    pub fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(|e| Error::file(&self.path, e))
+    pub fn sync(&mut self) -> Result<()> {
+        self.write().and_then(|()| self.file.sync_data()).map_err(|e| Error::file(&self.path, e))
+    }
+
+    /// All lines so far, also where the file was moved or deleted meanwhile.
+    pub fn contents(&self) -> Result<Vec<u8>> {
+        let read = || -> io::Result<Vec<u8>> {
+            let (mut file, mut all) = (&self.file, Vec::new());
+            file.seek(io::SeekFrom::Start(0))?;
+            file.read_to_end(&mut all)?;
+            all.truncate(self.written as usize);
+            Ok(all)
+        };
+        let mut all = read().map_err(|e| Error::file(&self.path, e))?;
+        all.extend(&self.waiting);
+        Ok(all)
     }
 }
 
