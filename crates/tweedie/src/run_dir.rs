@@ -414,6 +414,39 @@ mod tests {
         assert!(text(RunDir::create(&dir.path().join("file"))).contains("file"));
     }
 
+    /// Lines that a full disk refuses come later, whole and in order.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn lines_wait_for_a_disk_that_is_full() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(&dir.path().join("r")).unwrap();
+        let mut metrics = run.metrics(None).unwrap();
+        metrics.append(&json!({"step": 1})).unwrap();
+        let file = std::mem::replace(&mut metrics.file, File::options().write(true).open("/dev/full").unwrap());
+        assert!(metrics.append(&json!({"step": 2})).is_err());
+        metrics.file = file;
+        metrics.file.write_all(b"{\"st").unwrap(); // as far as the disk went
+        metrics.append(&json!({"step": 3})).unwrap();
+        metrics.sync().unwrap();
+        let text = "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n";
+        assert_eq!(fs::read_to_string(run.metrics_path()).unwrap(), text);
+        assert_eq!(metrics.contents().unwrap(), text.as_bytes());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_that_was_replaced_is_not_in_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r");
+        let run = RunDir::create(&path).unwrap();
+        assert!(run.is_in_place());
+        fs::rename(&path, dir.path().join("away")).unwrap();
+        assert!(!run.is_in_place());
+        fs::create_dir(&path).unwrap();
+        assert!(!run.is_in_place());
+        assert_eq!(run.beside().unwrap().path(), dir.path().join("r.rescued-1"));
+    }
+
     #[test]
     fn opening_needs_a_run() {
         let dir = tempfile::tempdir().unwrap();
