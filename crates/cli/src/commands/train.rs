@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<()> {
         note(&format!("interrupted at step {step}; go on with: tweedie train --resume {run}"));
         return Err(Failure::interrupted());
     }
-    println!("{run}");
+    report::print(&format!("{run}\n"))?;
     let best = session.trainer().best().map_or(String::new(), |b| format!("best {}; ", in_words(b)));
     let next = match session.trainer().trained.task() {
         Task::Class => String::new(),
