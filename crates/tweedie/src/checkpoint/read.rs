@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -103,7 +104,7 @@ pub struct Restored {
 pub fn restore_newest(dir: &Path, mut take: impl FnMut(&Path, Snapshot<'static>) -> Result<()>) -> Result<Restored> {
     let mut restored = Restored::default();
     for (_, path) in steps(dir)?.into_iter().rev() {
-        let why = match read_all(&path) {
+        let why = match read_patiently(&path) {
             Err(Fault::Other(e)) => return Err(e),
             Err(fault) => fault.at(&path),
             Ok(snapshot) => match snapshot.check_finite(&path).map(|()| take(&path, snapshot)) {
@@ -123,6 +124,17 @@ pub fn restore_newest(dir: &Path, mut take: impl FnMut(&Path, Snapshot<'static>)
         restored.passed.push(path);
     }
     Ok(restored)
+}
+
+/// As [`read_all`], again after a while where the system refuses.
+fn read_patiently(path: &Path) -> Checked<Snapshot<'static>> {
+    for wait in [100, 400].map(Duration::from_millis) {
+        match read_all(path) {
+            Err(Fault::Unread(_)) => std::thread::sleep(wait),
+            read => return read,
+        }
+    }
+    read_all(path)
 }
 
 /// The files with tensors of a damaged checkpoint that are whole: by their checksums, or where those are lost as far as they can be read.
