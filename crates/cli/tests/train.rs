@@ -160,11 +160,15 @@ fn ctrl_c_saves_and_says_how_to_go_on() {
     interrupted_by("-INT");
 }
 
-/// As when a terminal is closed or a connection ends.
+/// As when a terminal is closed or a connection ends. Under `nohup` a run is to go on, and so are those of this test.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_hangup_saves_as_ctrl_c_does() {
-    interrupted_by("-HUP");
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|l| l.strip_prefix("SigIgn:")).unwrap();
+    if u64::from_str_radix(ignored.trim(), 16).unwrap() & 1 == 0 {
+        interrupted_by("-HUP");
+    }
 }
 
 #[cfg(unix)]
