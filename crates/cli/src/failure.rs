@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use tweedie_engine::Error;
@@ -112,6 +113,12 @@ impl From<tweedie::Error> for Failure {
         match e {
             tweedie::Error::Engine(e) => e.into(),
             tweedie::Error::Interrupted => Failure::interrupted(),
+            tweedie::Error::Diverged { ref good, .. } => {
+                let run = good.as_deref().and_then(|g| Path::new(g).parent()?.parent());
+                let run = run.map_or("RUN".into(), |r| r.display().to_string());
+                Failure::input(e.to_string()).hint(format!("tweedie train --resume {run} --set train.lr=LOWER"))
+            }
+            tweedie::Error::Stopped { source, saved } => Failure::from(*source).cause(saved),
             tweedie::Error::Data(e @ DataError::Missing { .. }) => {
                 Failure::input(e.to_string()).hint("tweedie data inspect PATH")
             }

@@ -157,12 +157,28 @@ fn ten_kills_change_no_bit() {
 #[cfg(unix)]
 #[test]
 fn ctrl_c_saves_and_says_how_to_go_on() {
+    interrupted_by("-INT");
+}
+
+/// As when a terminal is closed or a connection ends. Under `nohup` a run is to go on, and so are those of this test.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_hangup_saves_as_ctrl_c_does() {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|l| l.strip_prefix("SigIgn:")).unwrap();
+    if u64::from_str_radix(ignored.trim(), 16).unwrap() & 1 == 0 {
+        interrupted_by("-HUP");
+    }
+}
+
+#[cfg(unix)]
+fn interrupted_by(signal: &str) {
     let dir = tempfile::tempdir().unwrap();
     let mut c = train_digits(dir.path(), 2000, &["--out", "r"]);
     let mut child = c.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let path = dir.path().join("r");
     wait_for(&mut child, &path, EPOCH);
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
     let Output { status, stderr, .. } = child.wait_with_output().unwrap();
     let err = String::from_utf8(stderr).unwrap();
     assert_eq!(status.code(), Some(130), "{err}");

@@ -16,12 +16,15 @@ use serde_json::{Map, Value};
 
 mod read;
 
-pub use read::{Chosen, Found, Latest, latest, load, load_best, load_latest, load_part, load_state, load_weights};
+pub use read::{
+    Chosen, Found, Latest, Restored, intact_parts, latest, load, load_best, load_latest, load_part, load_state,
+    load_weights, restore_newest,
+};
 
 use crate::error::{Error, Result};
 use crate::files::{read_to_string, sync_dir, write_atomic};
 use crate::limits::SMALL_BYTES;
-use crate::tensors::{Encoded, NamedTensor};
+use crate::tensors::{self, Encoded, NamedTensor};
 use read::{Fault, own_crc, verify, verify_sizes};
 
 /// Version of the layout; another one is refused.
@@ -31,6 +34,8 @@ const STATE: &str = "state.json";
 const PREFIX: &str = "step-";
 const ASIDE: &str = ".tmp-";
 const BEST: &str = "best";
+/// Begins the name of a checkpoint that was passed over.
+const PASSED: &str = "unusable-";
 
 /// Where a run stands, apart from its tensors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -64,6 +69,17 @@ pub struct Snapshot<'a> {
     pub ema: Option<Vec<NamedTensor<'a>>>,
     /// The optimizer's moments.
     pub optimizer: Vec<NamedTensor<'a>>,
+}
+
+impl Snapshot<'_> {
+    /// An error that names a tensor with values that are not finite, if there is any; `place` is where it lies or would.
+    pub fn check_finite(&self, place: &Path) -> Result<()> {
+        let all = [Some(&self.model), self.ema.as_ref(), Some(&self.optimizer)];
+        match all.into_iter().flatten().find_map(|part| tensors::first_not_finite(part)) {
+            Some(tensor) => Err(Error::NotFinite { place: place.display().to_string(), tensor: tensor.to_string() }),
+            None => Ok(()),
+        }
+    }
 }
 
 /// One of the files with tensors.
@@ -109,9 +125,9 @@ pub fn save(dir: &Path, snapshot: &Snapshot) -> Result<PathBuf> {
     save_with(dir, snapshot, &|path| File::create(path))
 }
 
-/// Remove all but the newest `keep_last` (at least one) whole checkpoints and `best`; what is torn goes too. Gives what was
-/// removed.
-pub fn prune(dir: &Path, keep_last: usize, best: Option<&Path>) -> Result<Vec<PathBuf>> {
+/// Remove all but the newest `keep_last` (at least one) whole checkpoints and those that are `spared`; what is torn goes too. Gives
+/// what was removed.
+pub fn prune(dir: &Path, keep_last: usize, spared: &[&Path]) -> Result<Vec<PathBuf>> {
     remove_leftovers(dir)?;
     let (mut kept, mut removed) = (0, Vec::new());
     for (_, path) in steps(dir)?.into_iter().rev() {
@@ -121,14 +137,29 @@ pub fn prune(dir: &Path, keep_last: usize, best: Option<&Path>) -> Result<Vec<Pa
                 kept <= keep_last.max(1)
             }
             Err(Fault::Torn(_)) => false,
-            Err(Fault::Other(_)) => true, // not ours to judge
+            Err(Fault::Unread(_) | Fault::Other(_)) => true, // not ours to judge
         };
-        if !keep && best.is_none_or(|b| b.file_name() != path.file_name()) {
+        if !keep && !spared.iter().any(|s| s.file_name() == path.file_name()) {
             remove(&path)?;
             removed.push(path);
         }
     }
     Ok(removed)
+}
+
+/// Put a checkpoint aside that cannot be gone on with, so that it does not count as the newest any more. Gives its new name.
+pub fn put_aside(path: &Path) -> Result<PathBuf> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let free =
+        |n: u32| path.with_file_name(format!("{PASSED}{name}{}", if n > 0 { format!("-{n}") } else { String::new() }));
+    let to = (0..).map(free).find(|p| !p.exists()).unwrap_or_else(|| free(u32::MAX));
+    fs::rename(path, &to).map_err(|e| Error::file(path, e))?;
+    Ok(to)
+}
+
+/// Whether `dir` holds checkpoints, of use or not.
+pub fn any(dir: &Path) -> Result<bool> {
+    Ok(!steps(dir)?.is_empty())
 }
 
 /// Note in `dir` that `checkpoint` is its best one.

@@ -104,6 +104,7 @@ impl<'a> Classifier<'a> {
     pub fn classify_batch(&self, images: &Tensor, examples: &[u32]) -> Result<Vec<Ranking>> {
         check_ids(images, examples)?;
         let logits = self.sampler.logits(images, examples)?;
+        check_numbers(&logits)?;
         Ok(logits.chunks_exact(self.trained.model.sizes().vocab).map(|l| self.ranked(&softmax(l))).collect())
     }
 
@@ -118,15 +119,21 @@ impl<'a> Classifier<'a> {
     pub fn distributions(&self, images: &Tensor, examples: &[u32]) -> Result<Vec<(usize, Vec<f64>)>> {
         check_ids(images, examples)?;
         let vocab = self.trained.model.sizes().vocab;
-        let probabilities = |logits: &[f32]| logits.chunks_exact(vocab).flat_map(softmax).collect::<Vec<f64>>();
+        let probabilities = |logits: &[f32]| {
+            check_numbers(logits)?;
+            Ok(logits.chunks_exact(vocab).flat_map(softmax).collect::<Vec<f64>>())
+        };
         let (mut all, mut failed) = (Vec::new(), None);
-        let last = self.sampler.watched(images, examples, &mut |p: &Prediction| match p.logits() {
-            Ok(logits) => all.push((p.t, probabilities(&logits))),
+        let last = self.sampler.watched(images, examples, &mut |p: &Prediction| match p
+            .logits()
+            .and_then(|logits| probabilities(&logits))
+        {
+            Ok(probabilities) => all.push((p.t, probabilities)),
             Err(e) => failed = Some(e),
         })?;
         match failed {
             Some(e) => Err(e),
-            None if all.is_empty() => Ok(vec![(0, probabilities(&last))]),
+            None if all.is_empty() => Ok(vec![(0, probabilities(&last)?)]),
             None => Ok(all),
         }
     }
@@ -143,6 +150,14 @@ impl<'a> Classifier<'a> {
         let (text, likely) = top.first().cloned().unwrap_or_default();
         let token = Token { text: Some(text), p: likely, entropy, top };
         Step { t, alpha_bar: self.trained.process.schedule().alpha_bar(t), tokens: vec![token] }
+    }
+}
+
+/// Refuse an answer that is none: a ranking of it would be one by chance.
+fn check_numbers(logits: &[f32]) -> Result<()> {
+    match logits.iter().any(|l| l.is_nan()) {
+        true => Err(Error::Input("the model's answer is not a number; use an earlier checkpoint".into())),
+        false => Ok(()),
     }
 }
 

@@ -49,16 +49,35 @@ pub enum Error {
     /// From reading data.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The run cannot go on: gradients are no longer finite.
+    /// The run cannot go on: gradients or weights are no longer finite.
     #[error(
-        "{skipped} steps in a row had no finite gradient, up to step {step}; the last checkpoint is intact. Lower train.lr, \
-         lengthen train.warmup_epochs, or use train.precision = \"f32\""
+        "the training diverged at step {step}: {why}; {}. Lower train.lr, lengthen train.warmup_epochs, or use \
+         train.precision = \"f32\"",
+        gone_back(good)
     )]
     Diverged {
-        /// Steps skipped in a row.
-        skipped: u32,
+        /// What is not finite any more.
+        why: String,
         /// Optimizer step at which the run stopped.
         step: usize,
+        /// The checkpoint that it went back to, if there is any.
+        good: Option<String>,
+    },
+    /// Values of a tensor that are not numbers, or without bound.
+    #[error("{place}: {tensor} holds values that are not finite")]
+    NotFinite {
+        /// The checkpoint, or what else holds the tensor.
+        place: String,
+        /// Name of the tensor.
+        tensor: String,
+    },
+    /// A training was ended by an error.
+    #[error("{source}; {saved}")]
+    Stopped {
+        /// What ended it.
+        source: Box<Error>,
+        /// What of it is on disk.
+        saved: String,
     },
     /// Stopped because the caller was asked to, as by Ctrl-C.
     #[error("interrupted")]
@@ -66,6 +85,13 @@ pub enum Error {
     /// From the engine.
     #[error(transparent)]
     Engine(#[from] tweedie_engine::Error),
+}
+
+fn gone_back(good: &Option<String>) -> String {
+    match good {
+        Some(path) => format!("it went back to {path}, the last good checkpoint, from where --resume goes on"),
+        None => "there is no good checkpoint to go back to".into(),
+    }
 }
 
 impl Error {

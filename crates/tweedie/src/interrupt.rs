@@ -1,10 +1,10 @@
-//! Ctrl-C: the first asks the program to save and stop, the second ends it at once.
+//! Ctrl-C, and the signals of schedulers and closed terminals: the first asks the program to save and stop, the second ends it at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::{flag, low_level};
 
@@ -18,7 +18,7 @@ static REQUESTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 /// Signals closer together than this are one: `timeout` and job schedulers signal a process and its group.
 const ONE: Duration = Duration::from_millis(500);
 
-/// From now on Ctrl-C (and the termination signal of job schedulers) sets a flag; a second one, half a second later or more,
+/// From now on Ctrl-C (and the termination signal of job schedulers, and the end of the terminal) sets a flag; a second one, half a second later or more,
 /// exits with [`EXIT_CODE`], without waiting for destructors, which may be what hangs. More calls change nothing.
 pub fn install() -> Result<()> {
     let mut fresh = false;
@@ -30,10 +30,14 @@ pub fn install() -> Result<()> {
         return Ok(());
     }
     let failed = |e| Error::Input(format!("Ctrl-C cannot be caught: {e}"));
-    for signal in [SIGINT, SIGTERM] {
+    let mut caught = vec![SIGINT, SIGTERM];
+    if !hangups_are_ignored() {
+        caught.push(SIGHUP);
+    }
+    for &signal in &caught {
         flag::register(signal, Arc::clone(requested)).map_err(failed)?;
     }
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    let mut signals = Signals::new(&caught).map_err(failed)?;
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
@@ -46,6 +50,15 @@ pub fn install() -> Result<()> {
         })
         .map_err(failed)?;
     Ok(())
+}
+
+/// Whether this process is to outlive its terminal, as `nohup` starts it: that must stay so. Where the system does not tell, it is
+/// taken for granted.
+fn hangups_are_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|m| u64::from_str_radix(m.trim(), 16).ok());
+    mask.is_none_or(|m| m >> (SIGHUP - 1) & 1 == 1)
 }
 
 /// Whether the user has asked to stop since [`install`].

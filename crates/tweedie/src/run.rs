@@ -12,7 +12,7 @@ use crate::data::Task;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::run_dir::RunDir;
-use crate::tensors::NamedTensor;
+use crate::tensors::{self, NamedTensor};
 use crate::tokenize::Tokenizer;
 use crate::trained::Trained;
 
@@ -109,6 +109,14 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
     // The run's own algorithms of products give its own bits. Those of another GPU or library are no use, and none are needed.
     let _ = dir.read_products().map(|text| device.import_products(&text));
     let Chosen { path: checkpoint, state, weights } = chosen;
+    if let Some(tensor) = tensors::first_not_finite(&weights) {
+        return Err(Error::Input(format!(
+            "{}: {tensor} holds values that are not finite: the training had diverged there; pass an earlier checkpoint \
+             ({}/step-N), or train again with a lower train.lr",
+            checkpoint.display(),
+            dir.checkpoints().display()
+        )));
+    }
     let dtype = precision.dtype(device)?;
     let tokenizer = match config.data.task {
         Task::Class => None,

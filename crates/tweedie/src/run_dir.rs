@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -145,6 +145,8 @@ pub struct RunDir {
     path: PathBuf,
     /// Held while this process writes to the run; the system lets go of it when the process ends, however it ends.
     _lock: Option<File>,
+    /// The folder itself, held open with the lock, to notice when its path leads elsewhere.
+    folder: Option<File>,
 }
 
 impl RunDir {
@@ -152,7 +154,7 @@ impl RunDir {
     pub fn create(path: &Path) -> Result<RunDir> {
         fs::create_dir_all(path).map_err(|e| Error::file(path, e))?;
         RunDir::check_free(path)?;
-        RunDir { path: path.into(), _lock: None }.locked()
+        RunDir { path: path.into(), _lock: None, folder: None }.locked()
     }
 
     /// Whether [`RunDir::create`] could take this folder; makes nothing. What a start leaves that was killed before it
@@ -184,7 +186,7 @@ impl RunDir {
     pub fn open(path: &Path) -> Result<RunDir> {
         let config = path.join(CONFIG);
         if config.is_file() {
-            return Ok(RunDir { path: path.into(), _lock: None });
+            return Ok(RunDir { path: path.into(), _lock: None, folder: None });
         }
         let shown = path.display();
         let is_run = |p: &&Path| p.join(CONFIG).is_file() && p.join(SUBFOLDERS[0]).is_dir();
@@ -238,9 +240,27 @@ impl RunDir {
                 for sub in SUBFOLDERS.map(|s| self.path.join(s)) {
                     fs::create_dir_all(&sub).map_err(|e| Error::file(&sub, e))?;
                 }
-                Ok(RunDir { _lock: Some(file), ..self })
+                let folder = File::open(&self.path).ok();
+                Ok(RunDir { _lock: Some(file), folder, ..self })
             }
         }
+    }
+
+    /// Whether the path still leads to the folder that was opened: it may have been moved, deleted or replaced since.
+    pub fn is_in_place(&self) -> bool {
+        match (&self.folder, fs::metadata(&self.path)) {
+            (_, Err(e)) => e.kind() != io::ErrorKind::NotFound, // another error says nothing about the place
+            (None, Ok(_)) => true,
+            (Some(folder), Ok(there)) => folder.metadata().is_ok_and(|ours| same_file(&ours, &there)),
+        }
+    }
+
+    /// A new folder beside this one, called as it is with `.rescued-N` behind, locked for this process.
+    pub fn beside(&self) -> Result<RunDir> {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let of = |n: u32| self.path.with_file_name(format!("{name}.rescued-{n}"));
+        let free = (1..=u32::MAX).map(of).find(|p| !p.exists()).unwrap_or_else(|| of(0));
+        RunDir::create(&free)
     }
 
     /// The folder itself; TensorBoard's event files lie directly in it.
@@ -335,8 +355,8 @@ impl RunDir {
             })?;
         }
         write_atomic(&path, &kept)?;
-        let file = File::options().append(true).open(&path).map_err(|e| Error::file(&path, e))?;
-        Ok(Metrics { path, file })
+        let file = File::options().read(true).append(true).open(&path).map_err(|e| Error::file(&path, e))?;
+        Ok(Metrics { path, file, written: kept.len() as u64, waiting: Vec::new(), torn: false })
     }
 
     /// The metrics so far, without lines that were cut short.
@@ -345,6 +365,18 @@ impl RunDir {
         each_line(&self.metrics_path(), |_, v| all.push(v))?;
         Ok(all)
     }
+}
+
+#[cfg(unix)]
+fn same_file(a: &fs::Metadata, b: &fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+/// Elsewhere a folder that is in use can be neither moved nor deleted.
+#[cfg(not(unix))]
+fn same_file(_: &fs::Metadata, _: &fs::Metadata) -> bool {
+    true
 }
 
 /// Longest line of metrics.
@@ -380,24 +412,57 @@ fn each_line(path: &Path, mut f: impl FnMut(&[u8], Value)) -> Result<()> {
 pub struct Metrics {
     path: PathBuf,
     file: File,
+    /// Bytes of whole lines.
+    written: u64,
+    /// Lines that could not be written yet.
+    waiting: Vec<u8>,
+    /// Whether a part of them may have been.
+    torn: bool,
 }
 
 impl Metrics {
-    /// Add a line: anything that is a JSON object; `step` is the key that a resumed run looks at.
+    /// Add a line: anything that is a JSON object; `step` is the key that a resumed run looks at. One that cannot be written, as on a full
+    /// disk, is kept for the next time.
     pub fn append(&mut self, entry: &impl Serialize) -> Result<()> {
-        let file_error = |e: io::Error| Error::file(&self.path, e);
-        let mut line = serde_json::to_vec(entry).map_err(|e| file_error(e.into()))?;
+        let line = serde_json::to_vec(entry).map_err(|e| Error::file(&self.path, e.into()))?;
         if !(line.starts_with(b"{") && line.ends_with(b"}")) {
             return Err(Error::Input(format!("{}: a line of metrics must be an object", self.path.display())));
         }
-        line.push(b'\n');
+        self.waiting.extend(line);
+        self.waiting.push(b'\n');
+        self.write().map_err(|e| Error::file(&self.path, e))
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        if self.torn {
+            self.file.set_len(self.written)?;
+        }
         // One call: a kill leaves the line whole or absent.
-        self.file.write_all(&line).map_err(file_error)
+        self.torn = true;
+        self.file.write_all(&self.waiting)?;
+        self.torn = false;
+        self.written += self.waiting.len() as u64;
+        self.waiting.clear();
+        Ok(())
     }
 
     /// Make all lines durable; called before a checkpoint.
-    pub fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(|e| Error::file(&self.path, e))
+    pub fn sync(&mut self) -> Result<()> {
+        self.write().and_then(|()| self.file.sync_data()).map_err(|e| Error::file(&self.path, e))
+    }
+
+    /// All lines so far, also where the file was moved or deleted meanwhile.
+    pub fn contents(&self) -> Result<Vec<u8>> {
+        let read = || -> io::Result<Vec<u8>> {
+            let (mut file, mut all) = (&self.file, Vec::new());
+            file.seek(io::SeekFrom::Start(0))?;
+            file.read_to_end(&mut all)?;
+            all.truncate(self.written as usize);
+            Ok(all)
+        };
+        let mut all = read().map_err(|e| Error::file(&self.path, e))?;
+        all.extend(&self.waiting);
+        Ok(all)
     }
 }
 
@@ -449,6 +514,39 @@ mod tests {
         assert!(RunDir::create(&empty).is_ok());
         fs::write(dir.path().join("file"), "").unwrap();
         assert!(text(RunDir::create(&dir.path().join("file"))).contains("file"));
+    }
+
+    /// Lines that a full disk refuses come later, whole and in order.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn lines_wait_for_a_disk_that_is_full() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(&dir.path().join("r")).unwrap();
+        let mut metrics = run.metrics(None).unwrap();
+        metrics.append(&json!({"step": 1})).unwrap();
+        let file = std::mem::replace(&mut metrics.file, File::options().write(true).open("/dev/full").unwrap());
+        assert!(metrics.append(&json!({"step": 2})).is_err());
+        metrics.file = file;
+        metrics.file.write_all(b"{\"st").unwrap(); // as far as the disk went
+        metrics.append(&json!({"step": 3})).unwrap();
+        metrics.sync().unwrap();
+        let text = "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n";
+        assert_eq!(fs::read_to_string(run.metrics_path()).unwrap(), text);
+        assert_eq!(metrics.contents().unwrap(), text.as_bytes());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_that_was_replaced_is_not_in_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r");
+        let run = RunDir::create(&path).unwrap();
+        assert!(run.is_in_place());
+        fs::rename(&path, dir.path().join("away")).unwrap();
+        assert!(!run.is_in_place());
+        fs::create_dir(&path).unwrap();
+        assert!(!run.is_in_place());
+        assert_eq!(run.beside().unwrap().path(), dir.path().join("r.rescued-1"));
     }
 
     #[test]

@@ -33,6 +33,13 @@ impl<'a> NamedTensor<'a> {
     }
 }
 
+/// The name of the first tensor that holds a value which is not finite.
+pub fn first_not_finite<'a>(tensors: &'a [NamedTensor]) -> Option<&'a str> {
+    // A sum of products with zero is zero unless one of them is not finite; it needs no branch for each value.
+    let is_finite = |values: &[f32]| values.chunks(1 << 12).all(|c| c.iter().map(|v| v * 0.0).sum::<f32>() == 0.0);
+    tensors.iter().find(|t| !is_finite(&t.data)).map(|t| t.name.as_str())
+}
+
 /// A safetensors file ready to be written: the header is made, the values are streamed.
 ///
 /// The crate's own writer would hold all values in memory again to give them a checksum.
@@ -263,6 +270,18 @@ mod tests {
         assert!(decode(&file(empty, 0)).is_ok_and(|all| all[0].data.is_empty()));
         if cfg!(unix) {
             assert!(read(Path::new("/dev/zero")).unwrap_err().to_string().contains("not a regular file"));
+        }
+    }
+
+    #[test]
+    fn values_that_are_not_finite_are_found_wherever_they_are() {
+        let long = 3 * (1 << 12) + 5;
+        for (at, bad) in [(0, f32::NAN), (1 << 12, f32::INFINITY), (long - 1, f32::NEG_INFINITY)] {
+            let mut data = vec![f32::MAX; long];
+            let good = NamedTensor::new("good", &[long], data.clone());
+            assert_eq!(first_not_finite(std::slice::from_ref(&good)), None);
+            data[at] = bad;
+            assert_eq!(first_not_finite(&[good, NamedTensor::new("bad", &[long], data)]), Some("bad"));
         }
     }
 

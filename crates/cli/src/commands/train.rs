@@ -184,6 +184,7 @@ fn show(event: &Event, at: u64, unit: &str) {
                 cut_at.iter().for_each(|e| note(&format!("         {e}")));
             }
         }
+        Event::Warning(w) => note(&format!("{at:>5} s  warning: {}", w.message)),
         Event::Saved(_) => {}
     }
 }

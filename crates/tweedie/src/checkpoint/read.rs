@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -45,6 +46,8 @@ pub struct Chosen {
 pub(super) enum Fault {
     /// Cut short or changed: an older one may serve.
     Torn(String),
+    /// The system does not give it: an older one may serve.
+    Unread(Error),
     /// Something that no other checkpoint mends.
     Other(Error),
 }
@@ -55,18 +58,18 @@ impl Fault {
     fn at(self, path: &Path) -> Error {
         match self {
             Fault::Torn(why) => Error::Input(format!("checkpoint {} is damaged: {why}", path.display())),
-            Fault::Other(e) => e,
+            Fault::Unread(e) | Fault::Other(e) => e,
         }
     }
 }
 
-/// What `read` makes of the newest checkpoint in `dir` that is not torn.
+/// What `read` makes of the newest checkpoint in `dir` that can be read and is not torn.
 fn newest<T>(dir: &Path, mut read: impl FnMut(&Path) -> Checked<T>) -> Result<Found<T>> {
     let mut notes = Vec::new();
     for (_, path) in steps(dir)?.into_iter().rev() {
         match read(&path) {
             Ok(found) => return Ok(Found { checkpoint: Some(found), notes }),
-            Err(fault @ Fault::Torn(_)) => notes.push(format!("{}; passed over", fault.at(&path))),
+            Err(fault @ (Fault::Torn(_) | Fault::Unread(_))) => notes.push(format!("{}; passed over", fault.at(&path))),
             Err(fault) => return Err(fault.at(&path)),
         }
     }
@@ -85,6 +88,69 @@ pub fn load_latest(dir: &Path) -> Result<Found<(PathBuf, Snapshot<'static>)>> {
     newest(dir, |path| Ok((path.to_path_buf(), read_all(path)?)))
 }
 
+/// What came of [`restore_newest`].
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// The checkpoint that was taken, if any was.
+    pub path: Option<PathBuf>,
+    /// Those that were passed over, the newest first.
+    pub passed: Vec<PathBuf>,
+    /// Why, a line for each.
+    pub notes: Vec<String>,
+    /// Why the newest intact one of those was not taken.
+    pub misfit: Option<Error>,
+}
+
+/// Hand the checkpoints in `dir` to `take`, the newest first, until one is taken. One that is damaged, cannot be read or holds values
+/// that are not finite is passed over.
+pub fn restore_newest(dir: &Path, mut take: impl FnMut(&Path, Snapshot<'static>) -> Result<()>) -> Result<Restored> {
+    let mut restored = Restored::default();
+    for (_, path) in steps(dir)?.into_iter().rev() {
+        let why = match read_patiently(&path) {
+            Err(Fault::Other(e)) => return Err(e),
+            Err(fault) => fault.at(&path),
+            Ok(snapshot) => match snapshot.check_finite(&path).map(|()| take(&path, snapshot)) {
+                Err(e) => e,
+                Ok(Ok(())) => {
+                    restored.path = Some(path);
+                    break;
+                }
+                Ok(Err(e)) => {
+                    let why = Error::Input(e.to_string());
+                    restored.misfit.get_or_insert(e);
+                    why
+                }
+            },
+        };
+        restored.notes.push(format!("{why}; passed over"));
+        restored.passed.push(path);
+    }
+    Ok(restored)
+}
+
+/// As [`read_all`], again after a while where the system refuses.
+fn read_patiently(path: &Path) -> Checked<Snapshot<'static>> {
+    for wait in [100, 400].map(Duration::from_millis) {
+        match read_all(path) {
+            Err(Fault::Unread(_)) => std::thread::sleep(wait),
+            read => return read,
+        }
+    }
+    read_all(path)
+}
+
+/// The files with tensors of a damaged checkpoint that are whole: by their checksums, or where those are lost as far as they can be read.
+/// Those that hold values which are not finite are not among them.
+pub fn intact_parts(path: &Path) -> Vec<Part> {
+    let manifest = read_manifest(path).ok();
+    let read = |part: &Part| match &manifest {
+        Some(m) => read_part(path, m, *part).ok().flatten(),
+        None => tensors::read(&path.join(part.file())).ok(),
+    };
+    let sound = |part: &Part| read(part).is_some_and(|all| tensors::first_not_finite(&all).is_none());
+    [Part::Model, Part::Ema, Part::Optimizer].into_iter().filter(sound).collect()
+}
+
 /// The weights of the best checkpoint in `dir`, else of the newest of which they can be used: the `averaged` ones where
 /// there are any. Reads no other file of a checkpoint, but looks at the sizes of all.
 pub fn load_best(dir: &Path, averaged: bool) -> Result<Found<Chosen>> {
@@ -99,6 +165,7 @@ pub fn load_best(dir: &Path, averaged: bool) -> Result<Found<Chosen>> {
     // Its turn comes again among the others; it need not be read again.
     let (why, fault) = match fault {
         Fault::Torn(why) => (Fault::Torn(why.clone()).at(&best).to_string(), Fault::Torn(why)),
+        Fault::Unread(e) => (e.to_string(), Fault::Unread(e)),
         Fault::Other(e) => (e.to_string(), Fault::Other(e)),
     };
     let mut fault = Some(fault);
@@ -113,9 +180,10 @@ pub fn load_best(dir: &Path, averaged: bool) -> Result<Found<Chosen>> {
     Ok(found)
 }
 
-/// The weights of one checkpoint: the `averaged` ones where there are any. Reads their file once and no other.
+/// The weights of one checkpoint: the `averaged` ones where there are any. Reads their file once and no other, so that they serve where
+/// another one is damaged.
 pub fn load_weights(path: &Path, averaged: bool) -> Result<Chosen> {
-    read_weights(path, averaged).map_err(|f| f.at(path))
+    read_manifest(path).and_then(|m| weights_of(path, m, averaged)).map_err(|f| f.at(path))
 }
 
 /// Read a whole checkpoint, verified; each of its files once.
@@ -156,7 +224,10 @@ fn read_all(path: &Path) -> Checked<Snapshot<'static>> {
 }
 
 fn read_weights(path: &Path, averaged: bool) -> Checked<Chosen> {
-    let manifest = verify_sizes(path)?;
+    weights_of(path, verify_sizes(path)?, averaged)
+}
+
+fn weights_of(path: &Path, manifest: Manifest, averaged: bool) -> Checked<Chosen> {
     let kept = averaged && manifest.files.contains_key(Part::Ema.file());
     let part = if kept { Part::Ema } else { Part::Model };
     let weights = read_part(path, &manifest, part)?.unwrap_or_default();
@@ -177,7 +248,7 @@ fn read_manifest(path: &Path) -> Checked<Manifest> {
     let bytes = files::read(&file, &SMALL_BYTES).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound if path.is_dir() => Fault::Torn(format!("{STATE} is missing")),
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => Fault::Torn(format!("{STATE}: {e}")),
-        _ => Fault::Other(Error::file(&file, e)),
+        _ => Fault::Unread(Error::file(&file, e)),
     })?;
     let torn = |e: serde_json::Error| Fault::Torn(format!("{STATE} ({} bytes) cannot be read: {e}", bytes.len()));
     let value: Value = serde_json::from_slice(&bytes).map_err(torn)?;
@@ -215,7 +286,7 @@ fn check_size(file: &Path, name: &str, expected: u64) -> Checked<()> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             Err(Fault::Torn(format!("{name} ({expected} bytes) is missing")))
         }
-        Err(e) => Err(Fault::Other(Error::file(file, e))),
+        Err(e) => Err(Fault::Unread(Error::file(file, e))),
     }
 }
 
@@ -249,7 +320,7 @@ fn pieces(path: &Path, name: &str, entry: &Entry, mut take: impl FnMut(&[u8])) -
             }
         }
     };
-    let (crc, expected) = (read().map_err(|e| Fault::Other(Error::file(&file, e)))?, entry.crc32c);
+    let (crc, expected) = (read().map_err(|e| Fault::Unread(Error::file(&file, e)))?, entry.crc32c);
     if crc != expected {
         return Err(Fault::Torn(format!("{name} should have the checksum {expected:08x} and has {crc:08x}")));
     }

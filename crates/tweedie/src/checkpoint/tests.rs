@@ -164,7 +164,7 @@ fn another_format_is_an_error_and_not_passed_over() {
     for e in [load(&path).unwrap_err(), latest(dir.path()).unwrap_err()] {
         assert!(e.to_string().contains("has format 2, this program reads 1"), "{e}");
     }
-    assert_eq!(prune(dir.path(), 1, None).unwrap(), Vec::<PathBuf>::new());
+    assert_eq!(prune(dir.path(), 1, &[]).unwrap(), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -199,10 +199,10 @@ fn pruning_keeps_the_last_and_the_best_and_drops_the_torn() {
     link_best(dir.path(), &paths[0]).unwrap();
     let best = best(dir.path()).unwrap();
     assert_eq!(best.as_deref(), Some(&*paths[0]));
-    let removed = prune(dir.path(), 2, best.as_deref()).unwrap();
+    let removed = prune(dir.path(), 2, &[best.as_deref().unwrap()]).unwrap();
     assert_eq!(removed, [paths[3].clone(), paths[1].clone()]);
     assert_eq!(names_in(dir.path()), ["best", "step-00000001", "step-00000003", "step-00000005"]);
-    prune(dir.path(), 0, None).unwrap();
+    prune(dir.path(), 0, &[]).unwrap();
     assert_eq!(names_in(dir.path()), ["best", "step-00000005"]);
     assert_eq!(super::best(dir.path()).unwrap(), None); // it names what is gone
 }

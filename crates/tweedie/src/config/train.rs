@@ -85,7 +85,7 @@ pub struct TrainConfig {
     pub checkpoint_every: usize,
     /// Checkpoints to keep besides the best.
     pub keep: usize,
-    /// Stop after so many steps in a row without a finite gradient.
+    /// After so many steps in a row without a finite gradient, go back to the last good checkpoint and stop.
     pub max_skipped: u32,
     /// Steps between lines of the log.
     pub log_every: usize,

@@ -3,12 +3,13 @@
 
 use super::examples::{Captioned, Classes, Examples};
 use super::order::order;
+use super::sequence::OnBad;
 use super::{DataError, Result, Sequences, Source};
 use crate::augment::{Mix, Transform};
 use crate::random::{Address, Draw, Stream};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -104,6 +105,10 @@ pub struct Skipped {
     pub cut: u64,
     /// Where the first few of those lie, by example number.
     pub cut_at: BTreeMap<u32, String>,
+    /// Reads that the system refused and that were tried again since this was last taken.
+    pub again: usize,
+    /// The last of those.
+    pub again_at: Option<String>,
     count: usize,
 }
 
@@ -131,6 +136,11 @@ impl Found {
         }
     }
 
+    fn again(&mut self, e: &DataError) {
+        self.skipped.again += 1;
+        self.skipped.again_at = Some(e.to_string());
+    }
+
     fn cut(&mut self, example: u32, place: impl FnOnce() -> String) {
         const NAMED: usize = 5;
         self.skipped.cut += 1;
@@ -147,6 +157,8 @@ struct Work {
     batches: u32,
     order: Mutex<BTreeMap<u32, Arc<Vec<u32>>>>,
     found: Mutex<Found>,
+    /// Examples in a row that the system refused, each after some tries.
+    refused: AtomicU32,
     spare: Mutex<Vec<Vec<f32>>>,
     stop: AtomicBool,
 }
@@ -179,6 +191,10 @@ pub struct Loader {
 
 /// Batches under construction at the same time, so that threads that find no more images in one go on with the next.
 const LANES: usize = 2;
+/// How long to wait before a read that the system refused is tried again, time after time.
+const WAITS: [Duration; 3] = [Duration::from_millis(50), Duration::from_millis(200), Duration::from_millis(800)];
+/// After so many examples in a row that were refused all the same, waiting is of no use.
+const PATIENCE: u32 = 4;
 /// Batches of one lane for which room is taken at most.
 const MOST_WAITING: usize = 1 << 10;
 
@@ -232,6 +248,7 @@ impl Loader {
             batches: batches as u32,
             order: Mutex::default(),
             found: Mutex::new(found),
+            refused: AtomicU32::new(0),
             spare: Mutex::default(),
             stop: AtomicBool::new(false),
         });
@@ -415,6 +432,33 @@ impl Work {
         Ok(Batch { position, images, labels: targets, tokens: Vec::new(), indices, mix })
     }
 
+    /// Read an example, again after a while where the system refuses.
+    fn read_patiently(&self, at: Address, image: &mut [f32], target: &mut [u32], on_bad: OnBad) -> Result<bool> {
+        let known = || self.found().seen.contains(&at.example); // it was waited for in another epoch
+        for wait in WAITS {
+            match self.examples.read(at, image, target, on_bad) {
+                Err(e) if e.is_unread() && self.refused.load(Ordering::Relaxed) < PATIENCE && !known() => {
+                    self.found().again(&e);
+                    std::thread::sleep(wait);
+                    if self.stopped() {
+                        return Err(e);
+                    }
+                }
+                read => {
+                    if read.is_ok() && self.refused.load(Ordering::Relaxed) > 0 {
+                        self.refused.store(0, Ordering::Relaxed);
+                    }
+                    return read;
+                }
+            }
+        }
+        let read = self.examples.read(at, image, target, on_bad);
+        if read.is_err() {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        read
+    }
+
     /// Write one example and return its number. An unreadable one is replaced if batches must be full, by draws that
     /// depend on the place in the epoch alone; otherwise there is none.
     fn example(
@@ -430,7 +474,7 @@ impl Work {
         let mut draw = Draw::new(self.config.seed, Stream::Replace, epoch, place);
         let skip = |e: &DataError| {
             let too_long = matches!(e, DataError::TooLong { .. });
-            e.is_corrupt() && (too_long || self.config.on_corrupt == OnCorrupt::Skip)
+            (e.is_corrupt() || e.is_unread()) && (too_long || self.config.on_corrupt == OnCorrupt::Skip)
         };
         let mut on_bad = |row: u32, e: DataError| match skip(&e) {
             true => {
@@ -445,7 +489,7 @@ impl Work {
                 return Ok(None); // nobody waits for this batch any more
             }
             let at = Address { seed: self.config.seed, epoch, example };
-            match self.examples.read(at, image, target, &mut on_bad) {
+            match self.read_patiently(at, image, target, &mut on_bad) {
                 Ok(cut) => {
                     if cut {
                         self.found().cut(example, || self.examples.place(example));

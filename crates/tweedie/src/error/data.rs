@@ -64,6 +64,11 @@ impl DataError {
         matches!(self, DataError::Corrupt { .. } | DataError::BadText { .. } | DataError::TooLong { .. })
     }
 
+    /// True where the system did not give what is there: another try may succeed, and if not, only one example is lost.
+    pub fn is_unread(&self) -> bool {
+        matches!(self, DataError::Io { .. } | DataError::Missing { .. })
+    }
+
     pub(crate) fn bad_text(place: impl Into<String>, message: impl Into<String>) -> DataError {
         DataError::BadText { place: place.into(), message: message.into() }
     }

@@ -2,7 +2,7 @@
 
 use tweedie_engine::{Device, Tensor};
 
-use super::in_order;
+use super::{in_order, nothing_read};
 use crate::config::{Config, SampleConfig};
 use crate::data::{Loader, Source};
 use crate::error::{Error, Result};
@@ -58,17 +58,23 @@ pub fn classes_by(
     mut logits: impl FnMut(&Tensor, &[u32]) -> Result<Vec<f32>>,
 ) -> Result<Classification> {
     let size = if t.model.device() == Device::Cpu { 64 } else { 512 };
-    let loader = Loader::new(source.clone(), t.transform()?.clone(), in_order(config, size))?;
+    let mut loader = Loader::new(source.clone(), t.transform()?.clone(), in_order(config, size))?;
     let mut metrics = Classification::new(t.model.sizes().vocab);
     let mut seen = 0;
-    for batch in loader {
+    for batch in loader.by_ref() {
         let batch = batch?;
+        if batch.indices.is_empty() {
+            continue; // none of its images could be read
+        }
         let images = t.batch_images(&batch)?.ok_or_else(|| Error::Input("a classifier needs images".into()))?;
         metrics.add(&logits(&images, &batch.indices)?, &batch.labels);
         seen += batch.labels.len();
         if limit > 0 && seen >= limit {
             break;
         }
+    }
+    if seen == 0 {
+        return Err(nothing_read(&loader));
     }
     Ok(metrics)
 }

@@ -8,7 +8,7 @@ pub use classes::{classes, classes_by, classes_quietly};
 pub use texts::{Bounded, Captions, DRAWS, bounds, bounds_until, captions, captions_until, samples};
 
 use crate::config::Config;
-use crate::data::LoaderConfig;
+use crate::data::{Loader, LoaderConfig};
 use crate::error::{Error, Result};
 
 /// Asked before each batch: true ends the work with [`Error::Interrupted`].
@@ -16,6 +16,15 @@ pub type Stop<'a> = &'a dyn Fn() -> bool;
 
 fn go_on(stop: Stop) -> Result<()> {
     if stop() { Err(Error::Interrupted) } else { Ok(()) }
+}
+
+/// There was no example to look at.
+fn nothing_read(loader: &Loader) -> Error {
+    let skipped = loader.skipped();
+    match skipped.errors.values().next() {
+        Some(one) => Error::Input(format!("none of {} examples could be read; one of them: {one}", skipped.count())),
+        None => Error::Input("there is nothing to evaluate".into()),
+    }
 }
 
 /// Every example once, in order.

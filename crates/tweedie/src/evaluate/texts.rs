@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use super::{Stop, go_on, in_order};
+use super::{Stop, go_on, in_order, nothing_read};
 use crate::bound::Bounds;
 use crate::config::{Config, SampleConfig};
 use crate::data::{Batch, Loader, Sequences, Skipped};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::generate::{Generator, TextRequest, batch_size, bound_of_texts};
 use crate::metrics::captions::{CaptionScores, score};
 use crate::tokenize::Tokenizer;
@@ -73,6 +73,9 @@ pub fn captions_until(
     for batch in loader.by_ref() {
         go_on(stop)?;
         let mut batch = batch?;
+        if batch.indices.is_empty() {
+            continue; // none of its examples could be read
+        }
         let wanted = wanted(limit, all.texts.len(), batch.indices.len());
         shorten(&mut batch, wanted, n);
         let images = t.batch_images(&batch)?;
@@ -90,6 +93,9 @@ pub fn captions_until(
         if limit > 0 && all.texts.len() >= limit {
             break;
         }
+    }
+    if all.texts.is_empty() {
+        return Err(nothing_read(&loader));
     }
     all.skipped = loader.skipped();
     Ok(all)
@@ -137,9 +143,13 @@ pub fn bounds_until(
     let tokenizer = t.tokenizer()?;
     let n = t.model.sizes().tokens;
     let mut all = Bounded::default();
-    for batch in loader(t, source, config)? {
+    let mut loader = loader(t, source, config)?;
+    for batch in loader.by_ref() {
         go_on(stop)?;
         let mut batch = batch?;
+        if batch.indices.is_empty() {
+            continue; // none of its examples could be read
+        }
         let wanted = wanted(limit, all.bounds.nats.len(), batch.indices.len());
         shorten(&mut batch, wanted, n);
         let images = t.batch_images(&batch)?;
@@ -149,6 +159,12 @@ pub fn bounds_until(
         if limit > 0 && all.bounds.nats.len() >= limit {
             break;
         }
+    }
+    if all.bounds.nats.is_empty() {
+        return Err(nothing_read(&loader));
+    }
+    if all.bounds.nats.iter().any(|n| n.is_nan()) {
+        return Err(Error::Input("the model's predictions are not numbers; evaluate an earlier checkpoint".into()));
     }
     Ok(all)
 }

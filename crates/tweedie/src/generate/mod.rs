@@ -210,6 +210,9 @@ impl<'a> Generator<'a> {
             ..Request::new(r.images, r.examples)
         };
         let mut made = self.sampler.generate(&request)?;
+        if made.log_probs.iter().any(|p| p.is_nan()) {
+            return Err(Error::Input("the model's predictions are not numbers; use an earlier checkpoint".into()));
+        }
         if ends {
             ends::pad_behind_end(&mut made.tokens, n, tokenizer);
         }

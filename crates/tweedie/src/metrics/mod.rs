@@ -31,6 +31,8 @@ pub struct Classification {
     classes: usize,
     /// Counts of (true, predicted), row by row.
     confusion: Vec<usize>,
+    /// By class, examples without an answer: logits that are not finite.
+    unanswered: Vec<usize>,
     top5: usize,
     nll: f64,
     bins: [Bin; BINS],
@@ -52,6 +54,9 @@ pub struct Bin {
 pub struct Report {
     /// Examples.
     pub examples: usize,
+    /// Of these, how many got logits that are not finite: never right, whatever the class.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unanswered: usize,
     /// Share of right predictions.
     pub top1: f64,
     /// Share with the truth among the five most likely (or all, if there are fewer classes).
@@ -64,12 +69,17 @@ pub struct Report {
     pub per_class: Vec<Option<f64>>,
 }
 
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
 impl Classification {
     /// Nothing counted yet.
     pub fn new(classes: usize) -> Classification {
         Classification {
             classes,
             confusion: vec![0; classes * classes],
+            unanswered: vec![0; classes],
             top5: 0,
             nll: 0.0,
             bins: [Bin::default(); BINS],
@@ -85,12 +95,16 @@ impl Classification {
                 continue;
             }
             let p = softmax(l);
+            self.nll -= p[label].max(1e-30).ln(); // of what is not a number, that of the least likely
+            if p.iter().any(|p| p.is_nan()) {
+                self.unanswered[label] += 1;
+                continue;
+            }
             let best = argmax(&p);
             // Ties count against the prediction: a constant output is not right five times in five.
             let ahead = l.iter().enumerate().filter(|&(i, x)| i != label && *x >= l[label]).count();
             self.top5 += (ahead < 5) as usize;
             self.confusion[label * self.classes + best] += 1;
-            self.nll -= p[label].max(1e-30).ln();
             let bin = &mut self.bins[((p[best] * BINS as f64) as usize).min(BINS - 1)];
             bin.count += 1;
             bin.confidence += p[best];
@@ -110,13 +124,16 @@ impl Classification {
 
     /// Sum up.
     pub fn report(&self) -> Report {
-        let n: usize = self.confusion.iter().sum();
+        let unanswered: usize = self.unanswered.iter().sum();
+        let n = self.confusion.iter().sum::<usize>() + unanswered;
         let total = n.max(1) as f64;
         let right = |c: usize| self.confusion[c * self.classes + c];
-        let of = |c: usize| self.confusion[c * self.classes..][..self.classes].iter().sum::<usize>();
+        let of =
+            |c: usize| self.confusion[c * self.classes..][..self.classes].iter().sum::<usize>() + self.unanswered[c];
         let gap = |b: &Bin| (b.confidence - b.correct as f64).abs();
         Report {
             examples: n,
+            unanswered,
             top1: (0..self.classes).map(right).sum::<usize>() as f64 / total,
             top5: self.top5 as f64 / total,
             nll: self.nll / total,
@@ -145,6 +162,19 @@ mod tests {
         let ece = ((1.0 - p(2.0)) + p(3.0) + (1.0 - p(5.0))) / 3.0;
         assert!((r.ece - ece).abs() < 1e-6, "{} {ece}", r.ece);
         assert_eq!(m.confusion(), [1, 0, 0, 0, 0, 0, 0, 1, 1]);
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_never_right() {
+        for bad in [f32::NAN, f32::INFINITY] {
+            let mut m = Classification::new(3);
+            m.add(&[bad; 3], &[0]);
+            m.add(&[bad, 0.0, 0.0, 0.0, 9.0, 0.0], &[0, 1]);
+            let r = m.report();
+            assert_eq!((r.examples, r.unanswered, r.top1, r.top5), (3, 2, 1.0 / 3.0, 1.0 / 3.0));
+            assert_eq!(r.per_class, vec![Some(0.0), Some(1.0), None]);
+            assert!(r.nll.is_finite() && r.nll > 40.0 && r.ece.is_finite());
+        }
     }
 
     #[test]

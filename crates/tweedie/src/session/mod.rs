@@ -1,5 +1,6 @@
 //! A training with its folder on disk: created or gone on with, logged, saved, pruned. Begin with [`Session::create`].
 
+mod keeper;
 mod log;
 mod snapshot;
 
@@ -10,13 +11,14 @@ use std::path::{Path, PathBuf};
 
 use tweedie_engine::Device;
 
-use crate::checkpoint;
+use crate::checkpoint::{self, Part, Restored};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::run_dir::{Environment, RunDir};
 use crate::settings;
 use crate::tokenize::Tokenizer;
 use crate::train::{Event, Metric, Trainer, TrainingSet};
+use keeper::Keeper;
 use log::Log;
 
 /// A training and the folder that it is kept in.
@@ -157,9 +159,10 @@ impl Session {
 
     fn go_on(dir: RunDir, config: &Config, data: TrainingSet, device: &Device) -> Result<Session> {
         check_tokenizer(&dir, &data)?;
-        let found = checkpoint::load_latest(&dir.checkpoints())?;
+        let checkpoints = dir.checkpoints();
+        let begun = checkpoint::any(&checkpoints)?;
         let mut start = config.clone();
-        if found.checkpoint.is_some() {
+        if begun {
             // The checkpoint gives the weights: the file of pretrained ones is not needed any more.
             start.model.pretrained.clear();
         }
@@ -168,17 +171,25 @@ impl Session {
         let mut trainer = Trainer::new(&start, data, device)?;
         trainer.config.model.pretrained.clone_from(&config.model.pretrained);
         let mut notes: Vec<String> = trainer.notes.iter().map(|n| format!("note: {n}")).collect();
-        notes.extend(found.notes);
         notes.extend(refused.map(|e| format!("note: {e}")));
-        match found.checkpoint {
-            Some((path, snapshot)) => {
-                restore_from(&mut trainer, &path, snapshot)?;
+        let mut restored = checkpoint::restore_newest(&checkpoints, |path, s| restore_from(&mut trainer, path, s))?;
+        match &restored.path {
+            Some(path) => {
+                notes.extend(restored.notes);
+                // What was passed over must not count as the newest checkpoint any more.
+                for passed in &restored.passed {
+                    notes.push(match checkpoint::put_aside(passed) {
+                        Ok(to) => format!("{} is called {} now", passed.display(), to.display()),
+                        Err(e) => format!("it could not be put aside: {e}"),
+                    });
+                }
                 if trainer.best_step() == trainer.step() {
                     // A kill may have come between the checkpoint and this note.
-                    checkpoint::link_best(&dir.checkpoints(), &path)?;
+                    checkpoint::link_best(&checkpoints, path)?;
                 }
                 notes.push(format!("goes on from step {} ({})", trainer.step(), path.display()));
             }
+            None if begun => return Err(restored.misfit.take().unwrap_or_else(|| salvage(&dir, &restored))),
             None => notes.push("no checkpoint was written yet: starts from the beginning".into()),
         }
         let step = trainer.step() as u64;
@@ -188,12 +199,7 @@ impl Session {
     /// Write what a run is started with. A resumed one comes here after its checkpoint was found to fit: a setting that does not must
     /// not spoil the run.
     fn begin(dir: RunDir, trainer: Trainer, resumed: Option<u64>, notes: Vec<String>) -> Result<Session> {
-        if let Some(tokenizer) = &trainer.trained.tokenizer {
-            dir.write_tokenizer(&tokenizer.to_json())?;
-        }
-        dir.write_config(&settings::to_toml(&trainer.config)?)?;
-        let device = trainer.trained.model.device().to_string();
-        dir.write_env(&Environment::now(device, tweedie_engine::cpu::threads()))?;
+        write_start(&dir, &trainer)?;
         Ok(Session { dir, trainer, resumed, notes, preview: None, stop: Box::new(|| false) })
     }
 
@@ -235,37 +241,25 @@ impl Session {
     }
 
     /// As [`Session::run`], and keep the model.
+    ///
+    /// After [`Error::Diverged`] the model is that of the last good checkpoint, from which another call would go on.
     pub fn train(&mut self, mut each: impl FnMut(&Event)) -> Result<Finished> {
         let Session { dir, trainer, resumed, preview, stop, .. } = self;
-        let log = RefCell::new(Log::open(dir, *resumed)?);
-        let (checkpoints, samples, keep) = (dir.checkpoints(), dir.samples(), trainer.config.train.keep);
-        let mut undrawn: Option<Error> = None;
-        let result = trainer.fit(
-            |event| {
-                each(event);
-                log.borrow_mut().take(event);
-            },
-            |t, best| {
-                // A checkpoint is never ahead of the metrics: a resumed run does not write those again.
-                log.borrow_mut().sync()?;
-                if let Some(products) = t.trained.model.device().export_products() {
-                    dir.write_products(&products)?;
-                }
-                let path = checkpoint::save(&checkpoints, &snapshot(t)?)?;
-                if best {
-                    checkpoint::link_best(&checkpoints, &path)?;
-                }
-                let best = checkpoint::best(&checkpoints)?;
-                checkpoint::prune(&checkpoints, keep, best.as_deref())?;
-                undrawn = preview.as_mut().and_then(|p| p(t, &samples).err());
-                Ok(path.display().to_string())
-            },
-            &*stop,
-        );
-        log.borrow_mut().sync()?;
-        result?;
+        let log = Log::open(dir, *resumed)?;
+        let keeper = RefCell::new(Keeper { dir, log, each: &mut each, preview, saved: None, undrawn: None });
+        let result =
+            trainer.fit(|event| keeper.borrow_mut().tell(event), |t, best| keeper.borrow_mut().save(t, best), &*stop);
+        let mut keeper = keeper.into_inner();
+        let result = match result {
+            Err(Error::Diverged { why, step, .. }) => Err(go_back(&mut keeper, trainer, why, step)),
+            result => result,
+        };
+        let synced = keeper.log.sync();
+        let undrawn = keeper.undrawn;
         // More steps would go on from here.
         *resumed = Some(trainer.step() as u64);
+        result?;
+        synced?;
         Ok(Finished {
             path: dir.path().to_path_buf(),
             step: trainer.step(),
@@ -274,6 +268,61 @@ impl Session {
             notes: undrawn.map(|e| format!("the last look at samples was not drawn: {e}")).into_iter().collect(),
         })
     }
+}
+
+/// What a run is started with.
+fn write_start(dir: &RunDir, trainer: &Trainer) -> Result<()> {
+    if let Some(tokenizer) = &trainer.trained.tokenizer {
+        dir.write_tokenizer(&tokenizer.to_json())?;
+    }
+    dir.write_config(&settings::to_toml(&trainer.config)?)?;
+    let device = trainer.trained.model.device().to_string();
+    dir.write_env(&Environment::now(device, tweedie_engine::cpu::threads()))
+}
+
+/// Put a training that diverged at `step` where its last good checkpoint left off, and give what it ends with.
+fn go_back(keeper: &mut Keeper, t: &mut Trainer, why: String, step: usize) -> Error {
+    let restored = checkpoint::restore_newest(&keeper.dir.checkpoints(), |path, s| restore_from(t, path, s));
+    let good = restored.ok().and_then(|r| r.path).map(|p| p.display().to_string());
+    let message = match &good {
+        Some(path) => format!("diverged at step {step} ({why}); went back to {path}"),
+        None => format!("diverged at step {step} ({why}); there is no good checkpoint to go back to"),
+    };
+    // Told at the step gone back to: lines of later ones are dropped when the run goes on.
+    keeper.warn(if good.is_some() { t.step() } else { step }, message);
+    Error::Diverged { why, step, good }
+}
+
+/// Why a run all of whose checkpoints are damaged is not gone on with, and what of it is left.
+fn salvage(dir: &RunDir, restored: &Restored) -> Error {
+    let mut left = Vec::new();
+    for path in &restored.passed {
+        let parts = checkpoint::intact_parts(path);
+        let files: Vec<&str> = parts.iter().map(|p| p.file()).collect();
+        let weights = parts.iter().find(|p| matches!(p, Part::Model | Part::Ema));
+        if let Some(weights) = weights {
+            let file = path.join(weights.file());
+            let used = match checkpoint::load_state(path) {
+                Ok(_) => format!("tweedie eval {}, or ", path.display()),
+                Err(_) => String::new(),
+            };
+            let files = files.join(" and ");
+            left.push(format!("{files} of {} ({used}--set model.pretrained={})", path.display(), file.display()));
+        }
+    }
+    left.push(format!("{}", dir.config_path().display()));
+    if let Ok(lines) = dir.read_metrics() {
+        left.push(format!("{} ({} lines)", dir.metrics_path().display(), lines.len()));
+    }
+    Error::Input(format!(
+        "none of the {} checkpoints of {} can be gone on with: {}. Nothing was changed. Intact are {}. To begin anew: tweedie train {} \
+         --out OTHER",
+        restored.passed.len(),
+        dir.path().display(),
+        restored.notes.join("; "),
+        left.join(", "),
+        dir.config_path().display()
+    ))
 }
 
 /// A run goes on with the tokenizer that it began with: token by token the same.

@@ -97,8 +97,10 @@ pub fn restore_from(t: &mut Trainer, path: &Path, s: Snapshot<'static>) -> Resul
         let values = match name {
             "state" => {
                 let v = s.state.extra.get(OPTIMIZER_STATE).cloned().unwrap_or_default();
-                serde_json::from_value(v)
-                    .map_err(|e| Error::Input(format!("{}: optimizer counters: {e}", path.display())))?
+                let counters: Vec<Option<f32>> = serde_json::from_value(v)
+                    .map_err(|e| Error::Input(format!("{}: optimizer counters: {e}", path.display())))?;
+                // JSON has null for the norm of a gradient that was not finite.
+                counters.into_iter().map(|c| c.unwrap_or(f32::NAN)).collect()
             }
             _ => {
                 let mut failed = None;

@@ -38,9 +38,9 @@ impl Metric {
         Metric { name: Metric::BITS_PER_TOKEN, value, higher_is_better: false }
     }
 
-    /// Whether it is at least as good as `other`, which measures the same.
+    /// Whether it is at least as good as `other`, which measures the same. What is not a number is worse than any.
     pub fn is_as_good_as(&self, other: &Metric) -> bool {
-        self.merit() >= other.merit()
+        self.value.is_finite() && (other.value.is_nan() || self.merit() >= other.merit())
     }
 
     /// A number of which more is always better: what checkpoints note.
@@ -132,6 +132,8 @@ pub enum Event {
     Eval(Evaluation),
     /// Examples that could not be used or were cut, when there are others than last told.
     Skipped(SkippedEvent),
+    /// Something went wrong, and the run goes on.
+    Warning(WarningEvent),
     /// A checkpoint was written.
     Saved(SavedEvent),
 }
@@ -176,6 +178,16 @@ pub struct SkippedEvent {
     pub cut_at: Vec<String>,
 }
 
+/// Something that went wrong without ending the run.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event", rename = "warning")]
+pub struct WarningEvent {
+    /// Steps done.
+    pub step: usize,
+    /// What, in words.
+    pub message: String,
+}
+
 /// A checkpoint.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename = "saved")]
@@ -197,6 +209,7 @@ impl fmt::Display for Event {
                 write!(f, ", best {}", e.best)
             }
             Event::Skipped(s) => write!(f, "{} examples left out so far, {} cut", s.examples, s.cut),
+            Event::Warning(w) => write!(f, "warning: {}", w.message),
             Event::Saved(s) => write!(f, "step {} saved to {}", s.step, s.path),
         }
     }
@@ -211,7 +224,8 @@ mod tests {
         assert!(Metric::top1(0.9).is_as_good_as(&Metric::top1(0.9)));
         assert!(!Metric::top1(0.8).is_as_good_as(&Metric::top1(0.9)));
         assert!(Metric::bits_per_token(1.4).is_as_good_as(&Metric::bits_per_token(1.5)));
-        let bits = Metric::bits_per_token(1.4);
+        let (bits, none) = (Metric::bits_per_token(1.4), Metric::bits_per_token(f64::NAN));
+        assert!(bits.is_as_good_as(&none) && !none.is_as_good_as(&bits) && !none.is_as_good_as(&none));
         assert_eq!(bits.with_merit(bits.merit()), bits);
     }
 

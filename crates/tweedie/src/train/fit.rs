@@ -2,27 +2,53 @@
 
 use std::time::{Duration, Instant};
 
+use tweedie_engine::Device;
 use tweedie_engine::optim::StepStats;
 
-use super::{Evaluation, Event, Metric, SavedEvent, SkippedEvent, Splits, StepEvent, Trainer};
+use super::{Evaluation, Event, Metric, SavedEvent, SkippedEvent, Splits, StepEvent, Trainer, WarningEvent};
 use crate::config::Config;
 use crate::data::{self, Loader, Sequences, Source};
 use crate::error::{Error, Result};
 use crate::evaluate;
 use crate::trained::Trained;
 
+/// A save that failed is tried again after this long, or where the next checkpoint is due.
+const SAVE_AGAIN: Duration = Duration::from_secs(60);
+
 impl Trainer {
     /// Train to the end, or until `stop` says so. `each` sees what happens; `save` writes a checkpoint, told whether it is the best so
     /// far, and says where it lies.
+    ///
+    /// A checkpoint or an evaluation that fails is told and does not end the run, except a checkpoint at its end. Any other error
+    /// does, after the last finished step was saved ([`Error::Stopped`]); where the training diverged there is nothing to save
+    /// ([`Error::Diverged`]).
     pub fn fit(
         &mut self,
         mut each: impl FnMut(&Event),
         mut save: impl FnMut(&mut Trainer, bool) -> Result<String>,
         stop: impl Fn() -> bool,
     ) -> Result<()> {
+        let mut saved = self.step;
+        match self.all_steps(&mut each, &mut save, &stop, &mut saved) {
+            Err(e @ (Error::Diverged { .. } | Error::Stopped { .. })) => Err(e),
+            Err(e) if self.step > saved => Err(self.save_and_stop(e, &mut save)),
+            ended => ended,
+        }
+    }
+
+    /// The loop of [`Trainer::fit`]; `saved` is the step of the last checkpoint.
+    fn all_steps(
+        &mut self,
+        each: &mut impl FnMut(&Event),
+        save: &mut impl FnMut(&mut Trainer, bool) -> Result<String>,
+        stop: &impl Fn() -> bool,
+        saved: &mut usize,
+    ) -> Result<()> {
         let total = self.total_steps();
         let mut loader = self.loader()?;
         let mut clock = Clock::start(&loader);
+        // A checkpoint is due from this moment on.
+        let mut owed: Option<Instant> = None;
         while self.step < total {
             let Some(batch) = loader.next() else { break };
             let batch = batch?;
@@ -35,34 +61,104 @@ impl Trainer {
             if due_log {
                 let (loss, stats) = (loss.item()?, self.opt.stats()?);
                 each(&Event::Step(self.step_event(loss, lr, &stats, &clock, &loader)));
-                if stats.skipped_in_a_row >= self.config.train.max_skipped {
-                    return Err(Error::Diverged { skipped: stats.skipped_in_a_row, step: self.step });
-                }
                 clock = Clock::start(&loader);
             }
+            self.check_gradients(due_log)?;
             let epoch_end = self.step.is_multiple_of(self.batches);
             let every = |n: usize| epoch_end && n > 0 && (self.step / self.batches).is_multiple_of(n);
             let (due_eval, due_save) =
                 (last || every(self.config.train.eval_every), last || every(self.config.train.checkpoint_every));
-            let mut best = false;
+            let (best_before, mut best) = (self.best, false);
             let interrupted = stop();
             if due_log || epoch_end || interrupted {
-                self.tell_skipped(&loader, &mut each);
+                self.tell_skipped(&loader, each);
             }
             if due_eval {
-                best = self.evaluate_now(&mut each)?;
+                best = self.try_evaluation(each)?;
                 clock.since = Instant::now();
             }
             let interrupted = interrupted || due_eval && stop();
-            if due_save || best || interrupted {
-                let path = save(self, best)?;
-                each(&Event::Saved(SavedEvent { step: self.step, path }));
+            if due_save {
+                owed = Some(Instant::now());
+            }
+            let ends = last || interrupted;
+            if ends || best || owed.is_some_and(|from| from <= Instant::now()) && self.is_sound()? {
+                if self.save_now(best, ends, each, save)? {
+                    (owed, *saved) = (None, self.step);
+                } else {
+                    (owed, self.best) = (Some(Instant::now() + SAVE_AGAIN), best_before);
+                }
             }
             if interrupted {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// An error once too many steps in a row had no finite gradient. A GPU is asked only so often that none of them goes by unnoticed
+    /// for long: each answer waits for it.
+    fn check_gradients(&self, now: bool) -> Result<()> {
+        let most = self.config.train.max_skipped.max(1);
+        if !now && self.trained.model.device() != Device::Cpu && !self.step.is_multiple_of(most as usize) {
+            return Ok(());
+        }
+        match self.opt.stats()?.skipped_in_a_row {
+            n if n >= most => Err(self.diverged(format!("{n} steps in a row had no finite gradient"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn diverged(&self, why: String) -> Error {
+        Error::Diverged { why, step: self.step, good: None }
+    }
+
+    /// Whether the last step had a finite loss and gradient. A checkpoint waits for one that has: weights that give none would soon push
+    /// the good ones out.
+    fn is_sound(&self) -> Result<bool> {
+        Ok(self.opt.stats()?.skipped_in_a_row == 0)
+    }
+
+    /// Save, and tell it; false where that failed, which is an error only where the run `ends`.
+    fn save_now(
+        &mut self,
+        best: bool,
+        ends: bool,
+        each: &mut impl FnMut(&Event),
+        save: &mut impl FnMut(&mut Trainer, bool) -> Result<String>,
+    ) -> Result<bool> {
+        let step = self.step;
+        match save(self, best) {
+            Ok(path) => {
+                each(&Event::Saved(SavedEvent { step, path }));
+                Ok(true)
+            }
+            Err(Error::NotFinite { tensor, .. }) => {
+                Err(self.diverged(format!("{tensor} holds values that are not finite")))
+            }
+            Err(e) if ends => {
+                let saved = format!("step {step}, where the run ends, is not saved");
+                Err(Error::Stopped { source: Box::new(e), saved })
+            }
+            Err(e) => {
+                self.warn(format!("step {step} is not saved, the training goes on: {e}"), each);
+                Ok(false)
+            }
+        }
+    }
+
+    /// What a run ends with that was ended by `e`, after an attempt to save its last finished step.
+    fn save_and_stop(&mut self, e: Error, save: &mut impl FnMut(&mut Trainer, bool) -> Result<String>) -> Error {
+        let step = self.step;
+        let saved = match save(self, false) {
+            Ok(path) => format!("step {step} was saved before, in {path}"),
+            Err(why) => format!("step {step} is not saved: {why}"),
+        };
+        Error::Stopped { source: Box::new(e), saved }
+    }
+
+    fn warn(&self, message: String, each: &mut impl FnMut(&Event)) {
+        each(&Event::Warning(WarningEvent { step: self.step, message }));
     }
 
     fn step_event(&self, loss: f32, lr: f32, stats: &StepStats, clock: &Clock, loader: &Loader) -> StepEvent {
@@ -84,6 +180,10 @@ impl Trainer {
     /// Name what was left out or cut since the last time, if anything was.
     fn tell_skipped(&self, loader: &Loader, each: &mut impl FnMut(&Event)) {
         let new = loader.take_skipped();
+        if new.again > 0 {
+            let one = new.again_at.as_deref().unwrap_or_default();
+            self.warn(format!("{} reads failed and were tried again; the last: {one}", new.again), each);
+        }
         if new.errors.is_empty() && new.cut_at.is_empty() {
             return;
         }
@@ -94,6 +194,18 @@ impl Trainer {
             errors: new.errors.into_values().collect(),
             cut_at: new.cut_at.into_values().collect(),
         }));
+    }
+
+    /// As [`Trainer::evaluate_now`]; data that cannot be read are told and end nothing, unless unreadable ones are to.
+    fn try_evaluation(&mut self, each: &mut impl FnMut(&Event)) -> Result<bool> {
+        match self.evaluate_now(each) {
+            Err(Error::Data(e)) if e.is_corrupt() => Err(e.into()),
+            Err(e @ (Error::Data(_) | Error::File { .. } | Error::Input(_))) => {
+                self.warn(format!("no evaluation at step {}, the training goes on: {e}", self.step), each);
+                Ok(false)
+            }
+            done => done,
+        }
     }
 
     /// Evaluate raw and averaged weights; true if this is the best so far.
@@ -119,7 +231,8 @@ impl Trainer {
         };
         let (raw, ema) = self.both(|t, c| {
             let r = evaluate::classes_quietly(t, &source, c, &c.sample, 0)?.report();
-            Ok(Measured { score: Metric::top1(r.top1), nll: Some(r.nll), exact: None, examples: r.examples })
+            let (score, sound) = (Metric::top1(r.top1), r.unanswered == 0);
+            Ok(Measured { score, nll: Some(r.nll), exact: None, examples: r.examples, sound })
         })?;
         Ok(self.tell_evaluation(raw, ema, each))
     }
@@ -132,12 +245,12 @@ impl Trainer {
             true => {
                 let m = evaluate::captions(t, &source, c, &c.sample, limit)?;
                 let score = Metric::cider_d(m.scores()?.cider_d);
-                Ok(Measured { score, nll: None, exact: Some(m.exact()), examples: m.texts.len() })
+                Ok(Measured { score, nll: None, exact: Some(m.exact()), examples: m.texts.len(), sound: true })
             }
             false => {
                 let b = evaluate::bounds(t, &source, c, evaluate::DRAWS, limit)?.bounds;
                 let score = Metric::bits_per_token(b.per_token().in_bits().mean);
-                Ok(Measured { score, nll: None, exact: None, examples: b.nats.len() })
+                Ok(Measured { score, nll: None, exact: None, examples: b.nats.len(), sound: true })
             }
         })?;
         Ok(self.tell_evaluation(raw, ema, each))
@@ -146,15 +259,12 @@ impl Trainer {
     /// Tell of an evaluation; true if none was better so far. Of equals the later is taken: small sets often give the same score twice,
     /// and the later weights have learned more.
     fn tell_evaluation(&mut self, raw: Measured, ema: Option<Measured>, each: &mut impl FnMut(&Event)) -> bool {
-        let better = ema.filter(|e| e.score.is_as_good_as(&raw.score)).unwrap_or(raw);
-        let is_best = self.best.is_none_or(|(best, _)| better.score.is_as_good_as(&best));
-        let best = match self.best.filter(|_| !is_best) {
-            Some((best, _)) => best,
-            None => {
-                self.best = Some((better.score, self.step));
-                better.score
-            }
-        };
+        let better = ema.filter(|e| e.is_as_good_as(&raw)).unwrap_or(raw);
+        let is_best = better.is_number() && self.best.is_none_or(|(best, _)| better.score.is_as_good_as(&best));
+        if is_best {
+            self.best = Some((better.score, self.step));
+        }
+        let best = self.best.map_or(better.score, |b| b.0);
         each(&Event::Eval(Evaluation {
             step: self.step,
             epoch: self.step as f64 / self.batches as f64,
@@ -176,6 +286,18 @@ struct Measured {
     nll: Option<f64>,
     exact: Option<f64>,
     examples: usize,
+    /// Whether every answer was one: none of numbers that are not finite.
+    sound: bool,
+}
+
+impl Measured {
+    fn is_number(&self) -> bool {
+        self.sound && self.score.value.is_finite()
+    }
+
+    fn is_as_good_as(&self, other: &Measured) -> bool {
+        self.is_number() && (!other.is_number() || self.score.is_as_good_as(&other.score))
+    }
 }
 
 /// Since the last event: when that was, images trained on, time spent waiting for the loader until then.

@@ -8,7 +8,7 @@ mod step;
 mod targets;
 mod uploads;
 
-pub use event::{Evaluation, Event, Metric, SavedEvent, SkippedEvent, StepEvent};
+pub use event::{Evaluation, Event, Metric, SavedEvent, SkippedEvent, StepEvent, WarningEvent};
 pub use set::{TrainingSet, build_tokenizer, open_classes, open_sequences};
 
 use std::path::Path;

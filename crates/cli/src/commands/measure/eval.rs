@@ -120,7 +120,14 @@ pub fn run(args: &Args) -> Result<()> {
                 }
                 let sample = SampleConfig { sampler, guidance, steps, ..base.clone() };
                 let m = evaluate::classes_quietly(&loaded.trained, source, &loaded.config, &sample, args.limit)?;
-                rows.push(Row { sampler, steps, guidance, votes: base.votes, report: m.report() });
+                let report = m.report();
+                if report.unanswered > 0 {
+                    note(&format!(
+                        "warning: {} of {} images have logits that are not finite; they count as wrong",
+                        report.unanswered, report.examples
+                    ));
+                }
+                rows.push(Row { sampler, steps, guidance, votes: base.votes, report });
             }
         }
     }

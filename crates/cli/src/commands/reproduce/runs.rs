@@ -113,6 +113,7 @@ fn train_one(r: &Planned, path: &Path, device: &Device, title: &str, pace: &Pace
             note(&head);
             named.iter().for_each(|e| note(&format!("  {e}")));
         }
+        Event::Warning(w) => note(&format!("warning: {}", w.message)),
         _ => {}
     })?;
     drop(progress);

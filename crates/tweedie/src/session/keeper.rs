@@ -1,0 +1,107 @@
+//! Keeps a training on disk while it goes on: events, checkpoints, looks at samples.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::log::Log;
+use super::snapshot::snapshot;
+use super::{Preview, write_start};
+use crate::checkpoint::{self, Snapshot};
+use crate::error::{Error, Result};
+use crate::run_dir::RunDir;
+use crate::train::{Event, Trainer, WarningEvent};
+
+/// How long to wait before a checkpoint that could not be written is tried again, time after time.
+const WAITS: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1600)];
+
+/// What a training needs to be kept.
+pub(super) struct Keeper<'a> {
+    pub dir: &'a mut RunDir,
+    pub log: Log,
+    pub each: &'a mut dyn FnMut(&Event),
+    pub preview: &'a mut Option<Preview>,
+    /// The newest checkpoint.
+    pub saved: Option<PathBuf>,
+    /// Why the last look at samples was not drawn.
+    pub undrawn: Option<Error>,
+}
+
+impl Keeper<'_> {
+    pub fn tell(&mut self, event: &Event) {
+        (self.each)(event);
+        self.log.take(event);
+    }
+
+    pub fn warn(&mut self, step: usize, message: String) {
+        self.tell(&Event::Warning(WarningEvent { step, message }));
+    }
+
+    /// Write a checkpoint of finite values, after some tries if need be, and give its path.
+    pub fn save(&mut self, t: &mut Trainer, best: bool) -> Result<String> {
+        let snapshot = snapshot(t)?;
+        snapshot.check_finite(&self.dir.checkpoints())?;
+        let mut waits = WAITS.iter();
+        let path = loop {
+            match self.stay_in_place(t).and_then(|()| self.write(t, &snapshot, best)) {
+                Ok(path) => break path,
+                Err(e) => std::thread::sleep(*waits.next().ok_or(e)?),
+            }
+        };
+        self.prune(t, &path);
+        self.saved = Some(path.clone());
+        let samples = self.dir.samples();
+        self.undrawn = self.preview.as_mut().and_then(|p| p(t, &samples).err());
+        Ok(path.display().to_string())
+    }
+
+    fn write(&mut self, t: &Trainer, snapshot: &Snapshot, best: bool) -> Result<PathBuf> {
+        // A checkpoint is never ahead of the metrics: a resumed run does not write those again.
+        self.log.sync()?;
+        if let Some(products) = t.trained.model.device().export_products() {
+            self.dir.write_products(&products)?;
+        }
+        let checkpoints = self.dir.checkpoints();
+        let path = checkpoint::save(&checkpoints, snapshot)?;
+        if best {
+            checkpoint::link_best(&checkpoints, &path)?;
+        }
+        Ok(path)
+    }
+
+    /// Remove old checkpoints, unless the newest came of a step without a finite gradient: it may be of no use. One that cannot be
+    /// removed is told.
+    fn prune(&mut self, t: &Trainer, newest: &Path) {
+        if t.optimizer().stats().is_ok_and(|s| s.skipped_in_a_row > 0) {
+            return;
+        }
+        let (checkpoints, keep) = (self.dir.checkpoints(), t.config.train.keep);
+        let pruned = checkpoint::best(&checkpoints).and_then(|best| {
+            let spared: Vec<&Path> = best.as_deref().into_iter().chain([newest]).collect();
+            checkpoint::prune(&checkpoints, keep, &spared)
+        });
+        if let Err(e) = pruned {
+            self.warn(t.step(), format!("old checkpoints were not removed: {e}"));
+        }
+    }
+
+    /// Where the folder of the run is gone from its place, go on in a new one beside it, which has all that a run needs.
+    fn stay_in_place(&mut self, t: &Trainer) -> Result<()> {
+        if self.dir.is_in_place() {
+            return Ok(());
+        }
+        let lost = self.dir.path().display().to_string();
+        let dir = self.dir.beside()?;
+        write_start(&dir, t)?;
+        self.log = self.log.moved(&dir, t.step() as u64)?;
+        let new = dir.path().display().to_string();
+        *self.dir = dir;
+        self.warn(
+            t.step(),
+            format!(
+                "{lost} was moved, deleted or replaced while the training went on; it goes on in {new}, with settings, metrics \
+                 and all checkpoints from now on; go on with: tweedie train --resume {new}"
+            ),
+        );
+        Ok(())
+    }
+}
