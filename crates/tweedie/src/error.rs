@@ -40,6 +40,14 @@ pub enum Error {
         /// What the program called them.
         name: String,
     },
+    /// A run would be gone on with on data that differ from those that it was begun with.
+    #[error("{run} was begun on other data: {changes}")]
+    OtherData {
+        /// The folder of the run.
+        run: String,
+        /// What differs.
+        changes: String,
+    },
     /// A text holds a word that the model's vocabulary does not.
     #[error("the model's vocabulary lacks '{word}'")]
     UnknownWord {

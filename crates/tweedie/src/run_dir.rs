@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::data::Fingerprint;
 use crate::error::{Error, Result};
 use crate::files::{open, read, read_to_string, write_atomic};
 use crate::limits::{SETTINGS_BYTES, SMALL_BYTES, TEXT_BYTES};
@@ -23,6 +24,7 @@ const TOKENIZER: &str = "tokenizer.json";
 const ENV: &str = "env.json";
 /// Algorithms of matrix products on a GPU.
 const PRODUCTS: &str = "products.txt";
+const DATA: &str = "data.json";
 const METRICS: &str = "metrics.jsonl";
 const LOCK: &str = ".lock";
 /// The settings while they are written.
@@ -322,6 +324,19 @@ impl RunDir {
     pub fn read_config(&self) -> Result<String> {
         let path = self.config_path();
         read_to_string(&path, &SETTINGS_BYTES).map_err(|e| Error::file(&path, e))
+    }
+
+    /// Note what the data of the run look like.
+    pub fn write_fingerprint(&self, data: &Fingerprint) -> Result<()> {
+        let path = self.path.join(DATA);
+        let json = serde_json::to_vec_pretty(data).map_err(|e| Error::file(&path, e.into()))?;
+        write_atomic(&path, &json)
+    }
+
+    /// What the data of the run looked like; none for a run of a version that did not note it, or where the note cannot be read.
+    pub fn read_fingerprint(&self) -> Option<Fingerprint> {
+        let bytes = read(&self.path.join(DATA), &SMALL_BYTES).ok()?;
+        serde_json::from_slice(&bytes).ok()
     }
 
     /// Note what the run is started with: `env.json` is the first start, its `resumed` a list of the later ones.

@@ -31,6 +31,9 @@ pub struct Args {
     /// Go on with an interrupted run
     #[arg(long, value_name = "RUN", conflicts_with_all = ["recipe", "out"])]
     resume: Option<PathBuf>,
+    /// With --resume: go on although the data are not those that the run was begun with
+    #[arg(long, requires = "resume")]
+    other_data: bool,
     /// auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
@@ -91,7 +94,10 @@ fn create(recipe: &str, args: &Args) -> Result<Session> {
 fn resume(path: &Path, args: &Args) -> Result<Session> {
     let mut sets = args.sets.clone();
     sets.extend(args.data.iter().map(|d| format!("data.path={}", toml_string(d))));
-    let paused = Paused::open(path, &sets)?;
+    let mut paused = Paused::open(path, &sets)?;
+    if args.other_data {
+        paused = paused.with_other_data();
+    }
     let choice = report::open_device(&args.device)?;
     let data = paused.open_data()?;
     describe(&data);

@@ -7,6 +7,7 @@ use super::log::Log;
 use super::snapshot::snapshot;
 use super::{Preview, write_start};
 use crate::checkpoint::{self, Snapshot};
+use crate::data::Fingerprint;
 use crate::error::{Error, Result};
 use crate::run_dir::RunDir;
 use crate::train::{Event, Trainer, WarningEvent};
@@ -17,6 +18,7 @@ const WAITS: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(
 /// What a training needs to be kept.
 pub(super) struct Keeper<'a> {
     pub dir: &'a mut RunDir,
+    pub data: &'a Fingerprint,
     pub log: Log,
     pub each: &'a mut dyn FnMut(&Event),
     pub preview: &'a mut Option<Preview>,
@@ -91,7 +93,7 @@ impl Keeper<'_> {
         }
         let lost = self.dir.path().display().to_string();
         let dir = self.dir.beside()?;
-        write_start(&dir, t)?;
+        write_start(&dir, t, self.data)?;
         self.log = self.log.moved(&dir, t.step() as u64)?;
         let new = dir.path().display().to_string();
         *self.dir = dir;

@@ -13,6 +13,7 @@ use tweedie_engine::Device;
 
 use crate::checkpoint::{self, Part, Restored};
 use crate::config::Config;
+use crate::data::Fingerprint;
 use crate::error::{Error, Result};
 use crate::run_dir::{Environment, RunDir};
 use crate::settings;
@@ -38,6 +39,8 @@ use log::Log;
 pub struct Session {
     dir: RunDir,
     trainer: Trainer,
+    /// What it is trained on looks like.
+    data: Fingerprint,
     /// The step that it goes on from, if it was there before.
     resumed: Option<u64>,
     notes: Vec<String>,
@@ -80,6 +83,7 @@ impl AsRef<Path> for Finished {
 pub struct Paused {
     dir: RunDir,
     config: Config,
+    other_data: bool,
 }
 
 impl Paused {
@@ -88,7 +92,7 @@ impl Paused {
         let dir = RunDir::resume(path.as_ref())?;
         let text = dir.read_config()?;
         let config = Config::of_run(&dir.config_path().display().to_string(), &text, sets)?;
-        Ok(Paused { dir, config })
+        Ok(Paused { dir, config, other_data: false })
     }
 
     /// Its settings.
@@ -106,9 +110,15 @@ impl Paused {
         TrainingSet::open(&self.config, Some(&self.dir.tokenizer_path()))
     }
 
+    /// Go on even where the data differ from those that the run was begun with, which is refused otherwise ([`Error::OtherData`]).
+    #[must_use]
+    pub fn with_other_data(self) -> Paused {
+        Paused { other_data: true, ..self }
+    }
+
     /// Go on from its newest intact checkpoint.
     pub fn resume(self, data: impl Into<TrainingSet>, device: &Device) -> Result<Session> {
-        Session::go_on(self.dir, &self.config, data.into(), device)
+        Session::go_on(self, data.into(), device)
     }
 }
 
@@ -122,9 +132,11 @@ impl Session {
         device: &Device,
     ) -> Result<Session> {
         RunDir::check_free(path.as_ref())?;
+        let data = data.into();
+        let fingerprint = data.fingerprint();
         let trainer = Trainer::new(config, data, device)?;
         let notes = trainer.notes.iter().map(|n| format!("note: {n}")).collect();
-        Session::begin(RunDir::create(path.as_ref())?, trainer, None, notes)
+        Session::begin(RunDir::create(path.as_ref())?, trainer, fingerprint, None, notes)
     }
 
     /// Go on with the run in the folder `path`, on the data that its settings name; for data of your own see
@@ -154,11 +166,17 @@ impl Session {
         }
         let dir = RunDir::resume(path)?;
         let data = open(&dir.tokenizer_path())?;
-        Session::go_on(dir, config, data, device)
+        Session::go_on(Paused { dir, config: config.clone(), other_data: false }, data, device)
     }
 
-    fn go_on(dir: RunDir, config: &Config, data: TrainingSet, device: &Device) -> Result<Session> {
+    fn go_on(paused: Paused, data: TrainingSet, device: &Device) -> Result<Session> {
+        let Paused { dir, config, other_data } = paused;
         check_tokenizer(&dir, &data)?;
+        let fingerprint = data.fingerprint();
+        let changes = dir.read_fingerprint().map(|before| before.changes(&fingerprint)).unwrap_or_default();
+        if !changes.is_empty() && !other_data {
+            return Err(Error::OtherData { run: dir.path().display().to_string(), changes: changes.join("; ") });
+        }
         let checkpoints = dir.checkpoints();
         let begun = checkpoint::any(&checkpoints)?;
         let mut start = config.clone();
@@ -171,6 +189,7 @@ impl Session {
         let mut trainer = Trainer::new(&start, data, device)?;
         trainer.config.model.pretrained.clone_from(&config.model.pretrained);
         let mut notes: Vec<String> = trainer.notes.iter().map(|n| format!("note: {n}")).collect();
+        notes.extend(changes.iter().map(|c| format!("note: other data: {c}")));
         notes.extend(refused.map(|e| format!("note: {e}")));
         let mut restored = checkpoint::restore_newest(&checkpoints, |path, s| restore_from(&mut trainer, path, s))?;
         match &restored.path {
@@ -193,14 +212,20 @@ impl Session {
             None => notes.push("no checkpoint was written yet: starts from the beginning".into()),
         }
         let step = trainer.step() as u64;
-        Session::begin(dir, trainer, Some(step), notes)
+        Session::begin(dir, trainer, fingerprint, Some(step), notes)
     }
 
     /// Write what a run is started with. A resumed one comes here after its checkpoint was found to fit: a setting that does not must
     /// not spoil the run.
-    fn begin(dir: RunDir, trainer: Trainer, resumed: Option<u64>, notes: Vec<String>) -> Result<Session> {
-        write_start(&dir, &trainer)?;
-        Ok(Session { dir, trainer, resumed, notes, preview: None, stop: Box::new(|| false) })
+    fn begin(
+        dir: RunDir,
+        trainer: Trainer,
+        data: Fingerprint,
+        resumed: Option<u64>,
+        notes: Vec<String>,
+    ) -> Result<Session> {
+        write_start(&dir, &trainer, &data)?;
+        Ok(Session { dir, trainer, data, resumed, notes, preview: None, stop: Box::new(|| false) })
     }
 
     /// Asked after every step, and once more after an evaluation: true saves and ends the run.
@@ -244,9 +269,9 @@ impl Session {
     ///
     /// After [`Error::Diverged`] the model is that of the last good checkpoint, from which another call would go on.
     pub fn train(&mut self, mut each: impl FnMut(&Event)) -> Result<Finished> {
-        let Session { dir, trainer, resumed, preview, stop, .. } = self;
+        let Session { dir, trainer, data, resumed, preview, stop, .. } = self;
         let log = Log::open(dir, *resumed)?;
-        let keeper = RefCell::new(Keeper { dir, log, each: &mut each, preview, saved: None, undrawn: None });
+        let keeper = RefCell::new(Keeper { dir, data, log, each: &mut each, preview, saved: None, undrawn: None });
         let result =
             trainer.fit(|event| keeper.borrow_mut().tell(event), |t, best| keeper.borrow_mut().save(t, best), &*stop);
         let mut keeper = keeper.into_inner();
@@ -271,10 +296,11 @@ impl Session {
 }
 
 /// What a run is started with.
-fn write_start(dir: &RunDir, trainer: &Trainer) -> Result<()> {
+fn write_start(dir: &RunDir, trainer: &Trainer, data: &Fingerprint) -> Result<()> {
     if let Some(tokenizer) = &trainer.trained.tokenizer {
         dir.write_tokenizer(&tokenizer.to_json())?;
     }
+    dir.write_fingerprint(data)?;
     dir.write_config(&settings::to_toml(&trainer.config)?)?;
     let device = trainer.trained.model.device().to_string();
     dir.write_env(&Environment::now(device, tweedie_engine::cpu::threads()))

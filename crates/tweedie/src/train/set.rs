@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::{Config, DataConfig};
-use crate::data::{self, Dataset, Format, OpenOptions, SequenceFormat, SequenceSet, Task};
+use crate::data::{self, Dataset, Fingerprint, Format, OpenOptions, SequenceFormat, SequenceSet, Task};
 use crate::error::{Error, Result};
 use crate::tokenize::{Tokenizer, TokenizerSpec};
 
@@ -65,6 +65,14 @@ impl TrainingSet {
         match self {
             TrainingSet::Classes(_) => Task::Class,
             TrainingSet::Sequences { set, .. } => set.task,
+        }
+    }
+
+    /// What it looks like, to know it again. Reads a few examples.
+    pub fn fingerprint(&self) -> Fingerprint {
+        match self {
+            TrainingSet::Classes(set) => Fingerprint::of_classes(set),
+            TrainingSet::Sequences { set, .. } => Fingerprint::of_sequences(set),
         }
     }
 
