@@ -83,8 +83,8 @@ impl Error {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Error::OutOfMemory { .. } => Some(
-                "a smaller batch: train.batch, with train.accumulate raised as much, computes the same; nvidia-smi shows who else \
-                 uses the device",
+                "raise train.accumulate: the batch is cut into so many parts, and the result is the same; or lower train.batch. \
+                 nvidia-smi shows who else uses the device",
             ),
             Error::Cuda { sticky: true, .. } => Some(
                 "start again: a run goes on from its last checkpoint (--resume). If it fails again: TWEEDIE_CUDA_SYNC=1 names the \
