@@ -127,8 +127,9 @@ impl From<tweedie::Error> for Failure {
             tweedie::Error::UnknownWord { ref word } => {
                 Failure::input(e.to_string()).hint(format!("tweedie tokenizer show RUN/tokenizer.json {word:?}"))
             }
-            tweedie::Error::OtherData { ref run, .. } => Failure::input(e.to_string())
-                .hint(format!("name those data with --data, or: tweedie train --resume {run} --other-data")),
+            tweedie::Error::OtherData { ref run, .. } => {
+                Failure::input(e.to_string()).hint(format!("tweedie train --resume {run} --other-data"))
+            }
             tweedie::Error::OwnData { .. } => Failure::input(e.to_string()).hint("--data PATH"),
             tweedie::Error::NoRecipe { name, recipes, source } => {
                 Failure::input(format!("'{name}' is neither a recipe nor a readable file"))
