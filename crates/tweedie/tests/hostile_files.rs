@@ -1,8 +1,14 @@
 //! Files made to break their readers are refused, or their rows are, with little time and memory spent.
 
+use parquet::basic::Encoding;
+use parquet::data_type::{ByteArray, ByteArrayType};
+use parquet::file::properties::{WriterProperties, WriterVersion};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tweedie::data::{self, DataError, Dataset, Image, OpenOptions, SequenceOptions, SequenceSet};
@@ -343,6 +349,55 @@ fn parquet_claims_are_held_against_the_file() {
     long[at..at + 4].copy_from_slice(&[0xff; 4]);
     assert!(first(error(&long)).contains("a footer of 4294967295 bytes"));
     assert!(first(error(b"PAR1")).contains("a file of 4 bytes"));
+}
+
+/// A thousand texts, every third one null if they are optional.
+fn text_parquet(path: &Path, encoding: Encoding, version: WriterVersion, optional: bool) {
+    let kind = if optional { "OPTIONAL" } else { "REQUIRED" };
+    let schema = parse_message_type(&format!("message m {{ {kind} BYTE_ARRAY text (UTF8); }}")).unwrap();
+    let properties = WriterProperties::builder().set_writer_version(version).set_dictionary_enabled(false);
+    let properties = properties.set_encoding(encoding).set_write_batch_size(50).set_data_page_row_count_limit(300);
+    let file = fs::File::create(path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties.build())).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let there = |i: &usize| !optional || i % 3 != 0;
+    let values: Vec<ByteArray> =
+        (0..1000).filter(there).map(|i| ByteArray::from(format!("text number {i}").as_str())).collect();
+    let levels: Vec<i16> = (0..1000).map(|i| there(&i) as i16).collect();
+    column.typed::<ByteArrayType>().write_batch(&values, optional.then_some(&levels), None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn parquet_texts_of_every_encoding_are_read() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("train.parquet");
+    let encodings = [Encoding::PLAIN, Encoding::DELTA_LENGTH_BYTE_ARRAY, Encoding::DELTA_BYTE_ARRAY];
+    let mut random = Random(6);
+    for encoding in encodings {
+        for (version, optional) in [
+            (WriterVersion::PARQUET_1_0, false),
+            (WriterVersion::PARQUET_1_0, true),
+            (WriterVersion::PARQUET_2_0, false),
+            (WriterVersion::PARQUET_2_0, true),
+        ] {
+            text_parquet(&path, encoding, version, optional);
+            let train = open_texts(&path).unwrap().train.unwrap();
+            assert_eq!(train.len(), 1000);
+            for i in 0..1000 {
+                let want = if optional && i % 3 == 0 { vec![] } else { vec![format!("text number {i}")] };
+                assert_eq!(train.texts(i).unwrap(), want, "{encoding} {version:?}");
+            }
+            let good = fs::read(&path).unwrap();
+            for _ in 0..60 {
+                fs::write(&path, random.mutate(&good)).unwrap();
+                soon("a Parquet file", || read_texts(&path));
+            }
+        }
+    }
 }
 
 #[test]

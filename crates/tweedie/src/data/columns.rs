@@ -259,6 +259,7 @@ impl Pages {
         };
         let values = buf.get(levels..).ok_or("a page that is shorter than its levels")?;
         let lists = match page.encoding() {
+            _ if values.is_empty() => 0, // nothing but nulls
             Encoding::DELTA_BINARY_PACKED | Encoding::DELTA_LENGTH_BYTE_ARRAY => 1,
             Encoding::DELTA_BYTE_ARRAY if buf.len() <= SHARED_PAGE => 2,
             Encoding::DELTA_BYTE_ARRAY => {
@@ -328,7 +329,7 @@ fn delta(data: &[u8]) -> Option<(u64, usize)> {
             left = left.saturating_sub(per);
         }
     }
-    (at <= data.len()).then_some((count, at))
+    Some((count, at.min(data.len()))) // the padding at the end may be missing
 }
 
 impl Iterator for Pages {
