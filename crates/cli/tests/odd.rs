@@ -67,14 +67,12 @@ fn a_full_disk_under_the_output_is_an_error() {
 fn names_do_not_steer_the_terminal() {
     let dir = tempfile::tempdir().unwrap();
     let name = "\u{1b}[31mred\u{7}";
-    std::fs::write(dir.path().join("names.txt"), format!("{name}\n{}", "x\n".repeat(9))).unwrap();
     std::fs::write(dir.path().join("r.toml"), format!("'{name}' = 1\n")).unwrap();
     for args in [
         &["config", "show", name][..],
         &["config", "show", "r.toml"],
         &["config", "show", "digits", "--set", &format!("train.lr={name}")],
         &["config", "show", "digits", &format!("--{name}")],
-        &["data", "inspect", "embedded:digits", "--classes", "names.txt"],
     ] {
         let mut c = tweedie(args);
         c.current_dir(&dir);

@@ -381,11 +381,11 @@ mod tests {
     fn impossible_settings_are_named() {
         let refuse = |config: AugmentConfig| Transform::train(&config, 32, 3).unwrap_err().to_string();
         let base = AugmentConfig::imagenet;
-        assert!(refuse(AugmentConfig { flip: 2.0, ..base() }).contains("`flip`"));
-        assert!(refuse(AugmentConfig { crop_pct: 0.0, ..base() }).contains("`crop_pct`"));
+        assert!(refuse(AugmentConfig { flip: 2.0, ..base() }).contains("augment.flip = 2 must lie in [0, 1]"));
+        assert!(refuse(AugmentConfig { crop_pct: 0.0, ..base() }).contains("augment.crop_pct = 0"));
         assert!(refuse(AugmentConfig { mean: vec![0.5, 0.5], ..base() }).contains("`mean` has 2 values"));
         let crop = Crop::Resized { scale: [0.5, 0.1], ratio: [1.0, 1.0] };
-        assert!(refuse(AugmentConfig { crop, ..base() }).contains("`crop.scale`"));
+        assert!(refuse(AugmentConfig { crop, ..base() }).contains("augment.crop.scale"));
         assert!(Transform::train(&base(), 32, 2).is_err() && Transform::train(&base(), 0, 3).is_err());
     }
 
