@@ -9,7 +9,7 @@ fn main() {
     let mut features: Vec<String> =
         std::env::vars().filter_map(|(k, _)| Some(k.strip_prefix("CARGO_FEATURE_")?.to_lowercase())).collect();
     features.sort();
-    let tell = |name: &str, value: &str| println!("cargo::rustc-env=TWEEDIE_BUILD_{name}={}", value.trim());
+    let tell = |name: &str, value: &str| println!("cargo::rustc-env=BUILD_OF_TWEEDIE_{name}={}", value.trim());
     tell("TARGET", &var("TARGET"));
     tell("PROFILE", &var("PROFILE"));
     tell("FEATURES", &features.join(","));

@@ -80,11 +80,11 @@ impl Build {
     /// This program.
     pub fn this() -> Build {
         Build {
-            rustc: env!("TWEEDIE_BUILD_RUSTC").into(),
-            target: env!("TWEEDIE_BUILD_TARGET").into(),
-            profile: env!("TWEEDIE_BUILD_PROFILE").into(),
-            features: env!("TWEEDIE_BUILD_FEATURES").into(),
-            commit: env!("TWEEDIE_BUILD_COMMIT").into(),
+            rustc: env!("BUILD_OF_TWEEDIE_RUSTC").into(),
+            target: env!("BUILD_OF_TWEEDIE_TARGET").into(),
+            profile: env!("BUILD_OF_TWEEDIE_PROFILE").into(),
+            features: env!("BUILD_OF_TWEEDIE_FEATURES").into(),
+            commit: env!("BUILD_OF_TWEEDIE_COMMIT").into(),
         }
     }
 }

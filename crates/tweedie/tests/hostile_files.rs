@@ -361,7 +361,7 @@ fn text_parquet(path: &Path, encoding: Encoding, version: WriterVersion, optiona
     let mut writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties.build())).unwrap();
     let mut group = writer.next_row_group().unwrap();
     let mut column = group.next_column().unwrap().unwrap();
-    let there = |i: &usize| !optional || i % 3 != 0;
+    let there = |i: &usize| !optional || !i.is_multiple_of(3);
     let values: Vec<ByteArray> =
         (0..1000).filter(there).map(|i| ByteArray::from(format!("text number {i}").as_str())).collect();
     let levels: Vec<i16> = (0..1000).map(|i| there(&i) as i16).collect();

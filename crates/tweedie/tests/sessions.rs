@@ -6,9 +6,9 @@ use std::rc::Rc;
 use tweedie::config::SampleConfig;
 use tweedie::data::Item;
 use tweedie::data::{Items, SequenceSet};
-use tweedie::session::snapshot;
+use tweedie::session::{Paused, snapshot};
 use tweedie::train::TrainingSet;
-use tweedie::{Classifier, Config, Dataset, Device, Image, Session};
+use tweedie::{Classifier, Config, Dataset, Device, Error, Image, Session};
 
 const CPU: Device = Device::Cpu;
 
@@ -41,6 +41,31 @@ fn text_config() -> Config {
     (c.data.tokens, c.train.epochs, c.train.batch, c.train.eval_every) = (4, 1, 16, 0);
     (c.model.denoiser.width, c.model.denoiser.depth, c.model.denoiser.heads) = (16, 1, 2);
     c
+}
+
+/// What the data looked like stands in the run; others are refused with what changed, and taken if they are meant.
+#[test]
+fn a_run_notices_other_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("r");
+    Session::create(&run, &tiny(), bars(10), &CPU).unwrap().stop_when(|| true).run(|_| {}).unwrap();
+    assert!(Session::resume_with(&run, bars(10), &CPU).unwrap().notes().iter().all(|n| !n.contains("other data")));
+    let other = || {
+        let item = |i: u32| Item { image: Image::filled(8, 8, &[9]), label: i % 10 };
+        let names: Vec<String> = (0..10).map(|c| c.to_string()).collect();
+        let items = Items::new((0..128).map(item).collect());
+        Dataset::classes("bars", names).train(items).hold_out(0.2).build().unwrap()
+    };
+    let Err(e @ Error::OtherData { .. }) = Session::resume_with(&run, other(), &CPU) else { panic!("not noticed") };
+    assert!(e.to_string().contains("of the training split") && e.to_string().contains("something else"), "{e}");
+    let go_on = |data| Paused::open(&run, &[]).unwrap().with_other_data().resume(data, &CPU).unwrap();
+    let mut session = go_on(other());
+    assert!(session.notes().iter().any(|n| n.contains("other data: example 0")), "{:?}", session.notes());
+    assert!(session.train(|_| {}).unwrap().is_complete());
+    drop(session);
+    assert!(Session::resume_with(&run, other(), &CPU).is_ok()); // they are the run's own from now on
+    std::fs::remove_file(run.join("data.json")).unwrap(); // a run of a version that did not note them
+    assert!(Session::resume_with(&run, bars(10), &CPU).is_ok());
 }
 
 /// Stopped after any step and gone on with, a run on own data ends with the same weights; without the data it is refused, though the

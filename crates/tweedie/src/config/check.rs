@@ -63,7 +63,7 @@ impl Config {
         within("train.batch", t.batch, 1..=1 << 20)?;
         within("train.accumulate", t.accumulate, 1..=1 << 20)?;
         within("train.kfold", t.kfold, 1..=1 << 16)?;
-        within("train.lr", t.lr, (Excluded(0.0), Included(1e3)))?;
+        within("train.lr", t.lr, (Excluded(0.0), Included(1e18)))?; // one that is too high is for the run to notice
         within("train.min_lr", t.min_lr, 0.0..1.0)?;
         within("train.warmup_epochs", t.warmup_epochs, 0.0..=1e6)?;
         within("train.weight_decay", t.weight_decay, 0.0..=1e3)?;

@@ -44,8 +44,9 @@ pub struct Sample {
     pub index: usize,
     /// What its file or member is called, without the folders that it lies in.
     pub name: String,
-    /// Checksum of what it holds: the size of the image and its upper rows, its texts.
-    pub content: u32,
+    /// Checksum of what it holds: the size of the image and its upper rows, its texts. None if it could not be read, which says nothing:
+    /// it may be read another time.
+    pub content: Option<u32>,
 }
 
 /// Examples that are read of a split, and labels that are looked at.
@@ -73,9 +74,6 @@ fn picture(image: &super::Image) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&size), &image.data[..rows])
 }
 
-/// What stands for an example that cannot be read.
-const UNREADABLE: u32 = 0;
-
 impl Part {
     fn of_images(source: &Source) -> Part {
         let n = source.len();
@@ -83,11 +81,7 @@ impl Part {
             spread(n, LABELS).into_iter().fold(0, |sum, i| crc32c::crc32c_append(sum, &source.label(i).to_le_bytes()));
         let sample = |index: usize| {
             let item = source.get_top(index, &|_, _| ROWS);
-            Sample {
-                index,
-                name: name(&source.place(index)),
-                content: item.map_or(UNREADABLE, |item| picture(&item.image)),
-            }
+            Sample { index, name: name(&source.place(index)), content: item.ok().map(|item| picture(&item.image)) }
         };
         Part { examples: n, labels, samples: spread(n, SAMPLES).into_par_iter().map(sample).collect() }
     }
@@ -95,9 +89,11 @@ impl Part {
     fn of_texts(source: &Texts) -> Part {
         let n = source.len();
         let sample = |index: usize| {
-            let texts = source.texts(index).map_or(UNREADABLE, |texts| crc32c::crc32c(texts.join("\n").as_bytes()));
-            let image = source.image(index).ok().flatten().map_or(UNREADABLE, |image| picture(&image));
-            Sample { index, name: name(&source.place(index)), content: texts.rotate_left(1) ^ image }
+            let content = source.texts(index).and_then(|texts| {
+                let image = source.image(index)?.map_or(0, |image| picture(&image));
+                Ok(crc32c::crc32c_append(image, texts.join("\n").as_bytes()))
+            });
+            Sample { index, name: name(&source.place(index)), content: content.ok() }
         };
         Part { examples: n, labels: 0, samples: spread(n, SAMPLES).into_par_iter().map(sample).collect() }
     }
@@ -112,7 +108,8 @@ impl Part {
             out.push(format!("labels of the {split} split are others"));
         }
         let pairs = || self.samples.iter().zip(&now.samples);
-        let others: Vec<_> = pairs().filter(|(a, b)| a.name != b.name || a.content != b.content).collect();
+        let other = |a: &Sample, b: &Sample| a.name != b.name || a.content.zip(b.content).is_some_and(|(a, b)| a != b);
+        let others: Vec<_> = pairs().filter(|(a, b)| other(a, b)).collect();
         if let Some((before, after)) = others.first() {
             let (index, all) = (before.index, self.samples.len());
             let mut line = format!("example {index} of the {split} split ({}) ", before.name);
