@@ -7,7 +7,9 @@
 Trains, evaluates and samples with embedded and made-up data: odd batches, image sizes, vocabularies, lengths, samplers, guidance,
 f32 and bf16, with captured graphs and without. `tweedie selftest` compares the GPU with the CPU before, between and after. Every
 process keeps its last launches (TWEEDIE_LAUNCH_LOG). What failed is kept in the folder, with the command, its output and the
-launches; the rest is deleted. Prints a table; exits with 1 if anything failed.
+launches; the rest is deleted. Prints a table; exits with 1 if anything failed. When a kernel fails, the driver is asked to say on which
+kind of exception (CUDA_ENABLE_COREDUMP_ON_EXCEPTION): the failure's text then has lines of "coredump:", and its folder a small file
+for cuda-gdb that names the kernel. The algorithms of products, chosen by time, are kept beside it.
 
 With --sanitizer, NVIDIA's compute-sanitizer runs over the self-test of each op and over small trainings, evaluations and samplings.
 Needs Python's standard library alone. The draw of runs depends on the seed, not on time: --first and --only find one again.
@@ -142,8 +144,12 @@ def selftest(_):
     return [["selftest", "--device", a.device]]
 
 
-def environment(log):
+def environment(log, dumps):
     env = dict(os.environ, TWEEDIE_LAUNCH_LOG=log)
+    if dumps and cuda and "CUDA_ENABLE_COREDUMP_ON_EXCEPTION" not in env:
+        skip = "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,skip_abort"
+        env.update(CUDA_ENABLE_COREDUMP_ON_EXCEPTION="1", CUDA_COREDUMP_SHOW_PROGRESS="1", CUDA_COREDUMP_GENERATION_FLAGS=skip,
+                   CUDA_COREDUMP_FILE=os.path.join(os.path.abspath(os.path.dirname(log)), "core.%p"))
     if a.sync:
         env["TWEEDIE_CUDA_SYNC"] = "1"
     return env
@@ -155,16 +161,34 @@ class Result:
 
 
 def first_error(text):
-    lines = [l for l in text.splitlines() if l.startswith(("error:", "=========     ", "thread '"))]
-    return (lines or text.splitlines()[-1:] or [""])[0][:300]
+    """What was wrong first: the sanitizer's words and where, the driver's, or the program's own."""
+    lines = [l for l in text.splitlines() if l.strip()]
+    found = [i for i, l in enumerate(lines) if re.match(r"========= (?!COMPUTE-SANITIZER|ERROR SUMMARY)\w", l)]
+    if found:
+        return " ".join(l.lstrip("= ") for l in lines[found[0]:found[0] + 2])[:300]
+    exception = [l for l in lines if l.startswith("coredump: Detected")]
+    own = [l for l in lines if l.startswith(("error:", "thread '"))]
+    return " ".join(exception[:1] + (own or lines[-1:])[:1])[:300]
+
+
+def keep_products(folder):
+    home = os.environ.get("TWEEDIE_CACHE") or os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tweedie")
+    for f in glob.glob(os.path.join(home, "products-*.txt")):
+        shutil.copy(f, folder)
+
+
+def unused(folder, name):
+    """The first of name, 2-name, 3-name, .. that is no file there."""
+    names = (os.path.join(folder, name if n == 1 else f"{n}-{name}") for n in range(1, 10**6))
+    return next(f for f in names if not os.path.exists(f))
 
 
 def run(kind, command, folder, before=()):
     """One command; what it leaves is kept if it failed."""
-    log, shown = os.path.join(folder, "launches.txt"), shlex.join(["tweedie", *command])
+    log, shown = unused(folder, "launches.txt"), shlex.join(["tweedie", *command])  # that of an earlier command says nothing of this one
     start, text, code = time.monotonic(), "", None
     try:
-        done = subprocess.run([*before, a.tweedie, *command], env=environment(log), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=a.timeout)
+        done = subprocess.run([*before, a.tweedie, *command], env=environment(log, not before), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=a.timeout)
         text, code = done.stdout.decode(errors="replace"), done.returncode
     except subprocess.TimeoutExpired as e:
         text = (e.stdout or b"").decode(errors="replace") + f"\nerror: still running after {a.timeout} s"
@@ -177,7 +201,9 @@ def run(kind, command, folder, before=()):
         outcome = "failed"  # written when a kernel fails, whatever the process made of it
     if outcome == "failed":
         with open(os.path.join(folder, "failure.txt"), "a") as f:
-            f.write(f"$ {shown}\nexit status: {code}\n\n{text}\n")
+            f.write(f"$ {shown}\nexit status: {code}\n{first_error(text)}\n\n{text}\n")
+        if cuda:
+            keep_products(folder)
     return Result(kind, shown, outcome, time.monotonic() - start, "" if outcome == "passed" else first_error(text))
 
 
@@ -272,6 +298,8 @@ def sanitizer():
     small = sets(train__epochs=1, train__batch=97, train__eval_images=33)
     for tool in a.sanitizer.split(","):
         before = [program, "--tool", tool, "--error-exitcode", "9", "--print-limit", "20"]
+        # The end of a kernel's parameters is found by asking for one more (cuFuncGetParamInfo), which is no error.
+        before += ["--report-api-errors", "no"]
         if tool == "memcheck":
             before += ["--leak-check", "no"]
         folder = os.path.join(a.out, f"sanitizer-{tool}")

@@ -94,26 +94,32 @@ __device__ __forceinline__ void load_keys(u32 stage, const KeyRows& k, const Key
     copies_commit();
 }
 
-// Rows row0 .. row0 + 16M of one (b, h), for one warp; pointers are those of the (b, h). The block's warps share the
-// K/V tiles, keys [0, block_keys).
+// Rows row0 .. row0 + 16M of one (b, h), for one warp; or, if not `all`, only the first 16 of them. Pointers are those of the
+// (b, h). The block's warps share the K/V tiles, keys [0, block_keys): they all meet at one and the same barrier, so how many rows
+// a warp has is asked within.
 template <int M>
-__device__ __forceinline__ void fwd_rows(const bf16* q, const KeyRows& k, const KeyRows& v, bf16* o, float* lse, const u32* mask, int row0, int block_keys,
-                                         int Lq, int Lk, i64 q_row, i64 o_row, int prefix, float scale) {
+__device__ __forceinline__ void fwd_rows(const bf16* q, const KeyRows& k, const KeyRows& v, bf16* o, float* lse, const u32* mask, int row0, bool all,
+                                         int block_keys, int Lq, int Lk, i64 q_row, i64 o_row, int prefix, float scale) {
+    all |= M == 1;
+    int rows_end = all ? Lq : min(row0 + 16, Lq);
     u32 stage = smem_address(smem), other = stage + STAGE_BYTES;
     load_keys(stage, k, v, 0, block_keys);
 
     u32 qf[M][K_STEPS][4];  // [16M, D]
-    load_fragments<M>(qf, q, q_row, row0, Lq);
+    load_fragments<M>(qf, q, q_row, row0, rows_end);
     float acc[M][D_TILES][4], top[M][2], sum[M][2];
     clear(acc);
     UNROLL for (int m = 0; m < M; m++)
         UNROLL for (int half = 0; half < 2; half++) { top[m][half] = NEG_INF; sum[m][half] = 0.f; }
 
     // keys below `safe` need no check, keys from `end` on are for none of the rows
-    int end = row0 < Lq ? key_limit(min(row0 + 16 * M, Lq) - 1, prefix, Lk) : 0;
+    int end = row0 < Lq ? key_limit(min(row0 + 16 * M, rows_end) - 1, prefix, Lk) : 0;
     int safe = mask ? 0 : min(key_limit(row0, prefix, Lk), end);
     float scale2 = scale * LOG2E;
-#define STEP(WIDTH, CHECKED) fwd_step<M, WIDTH, CHECKED>(acc, top, sum, qf, stage, stage + STAGE_KEYS * ROW_BYTES, key - key0, row0, key, mask, Lk, prefix, scale2)
+    u32 v_at = STAGE_KEYS * ROW_BYTES;
+#define STEP(WIDTH, CHECKED)                                                                                                                    \
+    if (all) fwd_step<M, WIDTH, CHECKED>(acc, top, sum, qf, stage, stage + v_at, key - key0, row0, key, mask, Lk, prefix, scale2);               \
+    else fwd_step<1, WIDTH, CHECKED>(first(acc), first(top), first(sum), first(qf), stage, stage + v_at, key - key0, row0, key, mask, Lk, prefix, scale2)
 #pragma unroll 1
     for (int key0 = 0; key0 < block_keys; key0 += STAGE_KEYS) {
         copies_wait_all();
@@ -122,9 +128,9 @@ __device__ __forceinline__ void fwd_rows(const bf16* q, const KeyRows& k, const 
         if (next < block_keys) load_keys(other, k, v, next, block_keys);
 #pragma unroll 1
         for (int key = key0; key < min(next, end); key += 16 * FWD_WIDTH) {
-            if (key + 16 * FWD_WIDTH <= safe) STEP(FWD_WIDTH, false);
-            else if (FWD_WIDTH > 1 && key + 16 < end) STEP(FWD_WIDTH, true);
-            else STEP(1, true);
+            if (key + 16 * FWD_WIDTH <= safe) { STEP(FWD_WIDTH, false); }
+            else if (FWD_WIDTH > 1 && key + 16 < end) { STEP(FWD_WIDTH, true); }
+            else { STEP(1, true); }
         }
         u32 swap = stage;
         stage = other;
@@ -141,9 +147,9 @@ __device__ __forceinline__ void fwd_rows(const bf16* q, const KeyRows& k, const 
             total += __shfl_xor_sync(ALL_LANES, total, 2);
             factor[half] = total > 0.f ? 1.f / total : 0.f;
             int row = row0 + m * 16 + half * 8 + g;
-            if (lse && t == 0 && row < Lq) lse[row] = total > 0.f ? (top[m][half] + __log2f(total)) * LN2 : NEG_INF;
+            if (lse && t == 0 && row < rows_end) lse[row] = total > 0.f ? (top[m][half] + __log2f(total)) * LN2 : NEG_INF;
         }
-        store_rows(o, o_row, row0 + m * 16, Lq, acc[m], factor);
+        store_rows(o, o_row, row0 + m * 16, rows_end, acc[m], factor);
     }
 }
 
@@ -161,8 +167,6 @@ attention_fwd(const bf16* q, const bf16* k, const bf16* v, bf16* o, float* lse, 
     o += ((i64)b * Lq * H + h) * D;
     if (lse) lse += ((i64)b * H + h) * Lq;
     if (mask) mask += (i64)b * Lk;
-    if (FWD_TILES == 1 || (warp_rows > 16 && row0 + 16 < Lq))
-        fwd_rows<FWD_TILES>(q, keys, values, o, lse, mask, row0, block_keys, Lq, Lk, q_row, (i64)H * D, prefix, scale);
-    else  // one tile of rows, or none: such a warp only helps to load
-        fwd_rows<1>(q, keys, values, o, lse, mask, row0, block_keys, Lq, Lk, q_row, (i64)H * D, prefix, scale);
+    bool all = warp_rows > 16 && row0 + 16 < Lq;  // else one tile of rows, or none: such a warp only helps to load
+    fwd_rows<FWD_TILES>(q, keys, values, o, lse, mask, row0, all, block_keys, Lq, Lk, q_row, (i64)H * D, prefix, scale);
 }

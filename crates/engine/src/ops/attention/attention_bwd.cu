@@ -182,7 +182,8 @@ __device__ __forceinline__ void load_keys(u32 stage, const bf16* k, const bf16* 
     copies_commit();
 }
 
-// Queries row0 .. row0 + 16M of one (b, h), for one warp; the block's warps share the keys [0, block_keys). Writes delta.
+// Queries row0 .. row0 + 16M of one (b, h), for one warp; the block's warps share the keys [0, block_keys), and their barriers: a warp
+// whose queries end in the first tile leaves out the others within. Writes delta.
 template <int M>
 __device__ __forceinline__ void dq_rows(const bf16* q, const bf16* k, const bf16* v, const bf16* o, const bf16* d_o, const float* lse, float* delta, const u32* mask, bf16* dq,
                                         int row0, int block_keys, int Lq, int Lk, i64 q_row, i64 kv_row, i64 o_row, int prefix, float scale) {
@@ -213,7 +214,10 @@ __device__ __forceinline__ void dq_rows(const bf16* q, const bf16* k, const bf16
     int end = row0 < Lq ? key_limit(min(row0 + 16 * M, Lq) - 1, prefix, Lk) : 0;
     int safe = mask ? 0 : min(key_limit(row0, prefix, Lk), end);
     float scale2 = scale * LOG2E;
-#define STEP(WIDTH, CHECKED) dq_step<M, WIDTH, CHECKED>(acc, qf, dof, lse2, deltas, stage, stage + TILE_BYTES, key % STAGE_ROWS, row0, key, mask, Lk, prefix, scale2)
+    bool all = M == 1 || row0 + 16 < Lq;
+#define STEP(WIDTH, CHECKED)                                                                                                                    \
+    if (all) dq_step<M, WIDTH, CHECKED>(acc, qf, dof, lse2, deltas, stage, stage + TILE_BYTES, key % STAGE_ROWS, row0, key, mask, Lk, prefix, scale2); \
+    else dq_step<1, WIDTH, CHECKED>(first(acc), first(qf), first(dof), first(lse2), first(deltas), stage, stage + TILE_BYTES, key % STAGE_ROWS, row0, key, mask, Lk, prefix, scale2)
 #pragma unroll 1
     for (int key = 0; key < block_keys; key += 16 * DQ_WIDTH) {
         u32 stage = tiles + (key / STAGE_ROWS % 2) * 2 * TILE_BYTES;
@@ -223,9 +227,9 @@ __device__ __forceinline__ void dq_rows(const bf16* q, const bf16* k, const bf16
             int next = key + STAGE_ROWS;
             if (next < block_keys) load_keys(tiles + (next / STAGE_ROWS % 2) * 2 * TILE_BYTES, k, v, kv_row, next, block_keys);
         }
-        if (key + 16 * DQ_WIDTH <= safe) STEP(DQ_WIDTH, false);
-        else if (DQ_WIDTH > 1 && key + 16 < end) STEP(DQ_WIDTH, true);
-        else if (key < end) STEP(1, true);
+        if (key + 16 * DQ_WIDTH <= safe) { STEP(DQ_WIDTH, false); }
+        else if (DQ_WIDTH > 1 && key + 16 < end) { STEP(DQ_WIDTH, true); }
+        else if (key < end) { STEP(1, true); }
     }
 #undef STEP
     float scales[2] = {scale, scale};
@@ -240,10 +244,6 @@ attention_bwd_dq_delta(const bf16* q, const bf16* k, const bf16* v, const bf16* 
     int block_keys = key_limit(min(block_row + 64 * DQ_TILES, Lq) - 1, prefix, Lk);
     i64 q_at = b * q_batch + h * D, kv_at = b * kv_batch + h * D, o_at = ((i64)b * Lq * H + h) * D, row_at = ((i64)b * H + h) * Lq;
     if (mask) mask += (i64)b * Lk;
-    if (DQ_TILES == 1 || row0 + 16 < Lq)
-        dq_rows<DQ_TILES>(q + q_at, k + kv_at, v + kv_at, o + o_at, d_o + o_at, lse + row_at, delta + row_at, mask, dq + q_at,
-                          row0, block_keys, Lq, Lk, q_row, kv_row, (i64)H * D, prefix, scale);
-    else
-        dq_rows<1>(q + q_at, k + kv_at, v + kv_at, o + o_at, d_o + o_at, lse + row_at, delta + row_at, mask, dq + q_at,
-                   row0, block_keys, Lq, Lk, q_row, kv_row, (i64)H * D, prefix, scale);
+    dq_rows<DQ_TILES>(q + q_at, k + kv_at, v + kv_at, o + o_at, d_o + o_at, lse + row_at, delta + row_at, mask, dq + q_at,
+                      row0, block_keys, Lq, Lk, q_row, kv_row, (i64)H * D, prefix, scale);
 }

@@ -73,13 +73,15 @@ __device__ __forceinline__ bool group_weights(GroupRows& r, float (&shrink)[2], 
 
 // Scores that were begun become weights; then the scores of the next keys (16 NEXT of them) and the product of these
 // weights with their values begin.
-template <int W, int NEXT>
+template <int W, int NEXT, bool FIRST>
 __device__ __forceinline__ void group_step(GroupRows& r, u32 q_tile, u32 k_tile, u32 v_tile, int valid, float scale2) {
-    wgmma_wait<1>();  // the scores are older than the product with the values before
+    // The scores are older than the product with the values before; the first step has none. An empty batch in its place would be a
+    // product of its own for the compiler, of whatever lies at the beginning of shared memory, which is the system's.
+    wgmma_wait<FIRST ? 0 : 1>();
     hold(r.s);
     float shrink[2] = {1.f, 1.f};
     bool grew = group_weights<W, NEXT == 0>(r, shrink, valid, scale2);
-    wgmma_wait<0>();
+    if constexpr (!FIRST) wgmma_wait<0>();
     hold(r.o);
     hold(r.p);
     if (grew) {
@@ -100,7 +102,7 @@ __device__ __forceinline__ void group_step(GroupRows& r, u32 q_tile, u32 k_tile,
 template <int I, int STEPS, int WIDE>
 __device__ __forceinline__ void group_steps(GroupRows& r, u32 q_tile, u32 k_tile, u32 v_tile, int left, float scale2) {
     constexpr int W = I < WIDE ? 4 : 3;
-    group_step<W, (I + 1 < WIDE ? 4 : I + 1 < STEPS ? 3 : 0)>(r, q_tile, k_tile, v_tile, left, scale2);
+    group_step<W, (I + 1 < WIDE ? 4 : I + 1 < STEPS ? 3 : 0), I == 0>(r, q_tile, k_tile, v_tile, left, scale2);
     if constexpr (I + 1 < STEPS)
         group_steps<I + 1, STEPS, WIDE>(r, q_tile, k_tile + W * 16 * ROW_BYTES, v_tile + W * 16 * ROW_BYTES, left - W * 16, scale2);
 }
@@ -110,7 +112,6 @@ template <int TILES>
 __device__ __forceinline__ void group_all(GroupRows& r, u32 q_tile, u32 k_tile, u32 v_tile, int Lk, float scale2) {
     constexpr int STEPS = (TILES + 3) / 4, WIDE = TILES - 3 * STEPS;
     group_scores<(WIDE > 0 ? 4 : 3)>(r, q_tile, k_tile);
-    wgmma_commit();  // stands for the values of keys before
     group_steps<0, STEPS, WIDE>(r, q_tile, k_tile, v_tile, Lk, scale2);
     wgmma_wait<0>();
     hold(r.o);
@@ -188,11 +189,13 @@ attention_fwd_group(const __grid_constant__ TileMap q, const __grid_constant__ T
         }
         __syncwarp();
         barrier_wait(full + stage * 8, phase);
+        __syncwarp();  // each lane has asked for itself; wgmma wants the warp in one piece
         u32 k_tile = base + stage * stage_bytes, v_tile = k_tile + key_bytes, q_tile = v_tile + key_bytes + warp_index() / 4 * 64 * ROW_BYTES;
         i64 at = ((i64)(item / H) * Lq * H + item % H) * D;
         group_rows(q_tile, k_tile, v_tile, key_rows, Lq, Lk, o + at, (i64)H * D, lse ? lse + (i64)item * Lq : nullptr, scale * LOG2E);
         __syncwarp();
-        if (threadIdx.x % 32 == 0) barrier_arrive(empty + stage * 8);
+        // Only where the stage will be asked for again: a block must not end while an arrival that nobody waits for is under way.
+        if (threadIdx.x % 32 == 0 && next + (stages - 1) * (int)gridDim.x < items) barrier_arrive(empty + stage * 8);
         if (stages == 1) {
             if (asks && next < items) {
                 barrier_wait(empty, phase);

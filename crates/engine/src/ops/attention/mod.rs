@@ -278,6 +278,7 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             (45, 197, 3, 64, 0, false),
             // By warpgroups: no keys, a few and nearly a whole part of 64 left over; at 256 the backward pass goes another way.
             (2, 192, 2, 64, 0, false),
+            (2, 229, 3, 64, 0, false),
             (1, 250, 2, 64, 0, false),
             (1, 256, 2, 64, 0, false),
         ],

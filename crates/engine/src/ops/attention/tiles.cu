@@ -212,6 +212,10 @@ __device__ __forceinline__ void clear(float (&x)[A][B][C]) {
             UNROLL for (int c = 0; c < C; c++) x[a][b][c] = 0.f;
 }
 
+// The first of some tiles.
+template <typename X, int M>
+__device__ __forceinline__ X (&first(X (&x)[M]))[1] { return (X (&)[1])x; }
+
 // Query i may see keys j < key_limit(i), where the mask allows.
 __device__ __forceinline__ int key_limit(int i, int prefix, int Lk) { return i < prefix ? min(prefix, Lk) : Lk; }
 // Key j is seen by queries i >= first_query(j).
