@@ -18,9 +18,12 @@ struct Idle {
 
 static IDLE: LazyLock<Mutex<Idle>> = LazyLock::new(Mutex::default);
 
-/// A `Vec<f32>` that goes back to the pool when dropped.
+/// A `Vec<f32>` that goes back to the pool when dropped, if it came from there: what others made, batch after batch, would pile up.
 #[derive(Debug)]
-pub(crate) struct Buf(Vec<f32>);
+pub(crate) struct Buf {
+    values: Vec<f32>,
+    pooled: bool,
+}
 
 impl Buf {
     /// `n` values of unspecified (stale, but initialised) content.
@@ -30,9 +33,9 @@ impl Buf {
             && let Some(v) = idle.by_len.get_mut(&n).and_then(Vec::pop)
         {
             idle.bytes -= n * 4;
-            return Buf(v);
+            return Buf { values: v, pooled: true };
         }
-        Buf(vec![0.0; n])
+        Buf { values: vec![0.0; n], pooled: n >= MIN_LEN }
     }
 
     /// `n` zeros.
@@ -45,21 +48,19 @@ impl Buf {
 
 impl From<Vec<f32>> for Buf {
     fn from(v: Vec<f32>) -> Buf {
-        Buf(v)
+        Buf { values: v, pooled: false }
     }
 }
 
 impl Drop for Buf {
     fn drop(&mut self) {
-        let n = self.0.len();
-        if n < MIN_LEN {
-            return;
-        }
-        if let Ok(mut idle) = IDLE.lock()
+        let n = self.values.len();
+        if self.pooled
+            && let Ok(mut idle) = IDLE.lock()
             && idle.bytes + n * 4 <= MAX_IDLE
         {
             idle.bytes += n * 4;
-            idle.by_len.entry(n).or_default().push(std::mem::take(&mut self.0));
+            idle.by_len.entry(n).or_default().push(std::mem::take(&mut self.values));
         }
     }
 }
@@ -67,13 +68,13 @@ impl Drop for Buf {
 impl Deref for Buf {
     type Target = [f32];
     fn deref(&self) -> &[f32] {
-        &self.0
+        &self.values
     }
 }
 
 impl DerefMut for Buf {
     fn deref_mut(&mut self) -> &mut [f32] {
-        &mut self.0
+        &mut self.values
     }
 }
 
@@ -92,5 +93,12 @@ mod tests {
         assert_eq!((b.as_ptr(), b[7]), (p, 42.0));
         drop(b);
         assert_eq!(Buf::zeros(n)[7], 0.0);
+    }
+
+    #[test]
+    fn what_others_made_is_not_kept() {
+        let n = 123_459;
+        (0..9).for_each(|_| drop(Buf::from(vec![1.0; n])));
+        assert!(IDLE.lock().unwrap().by_len.get(&n).is_none_or(Vec::is_empty));
     }
 }
