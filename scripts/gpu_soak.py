@@ -106,7 +106,7 @@ def train(r, run):
                   train__eval_images=r.choice([33, 100, 200]), train__optimizer=r.choice(["adamw", "muon"]), model__denoiser__heads=heads,
                   model__denoiser__width=heads * size, model__method=r.choice(["tdd", "tdd", "mdd"]), seed=r.randrange(1000))
     if r.random() < 0.3:
-        common.update(train__accumulate=2, train__recompute="true")
+        common.update(train__accumulate=2, train__recompute="true", train__batch=2 * r.choice([17, 64, 97]))
     if r.random() < 0.5:
         common.update(model__gelu="tanh")
     tdd = common["model__method"] == "tdd"

@@ -39,6 +39,9 @@ pub const TARGETS: [Target; 21] = [
     Target { name: "run-texts", run: run_texts, seeds: text_run },
 ];
 
+/// Tokens, steps and candidates above which an answer takes long.
+const LONG: usize = 2048;
+
 /// Examples that are read of a set: enough to reach what is behind the index.
 const EXAMPLES: usize = 24;
 
@@ -498,13 +501,20 @@ fn write_run(scratch: &Scratch, run: &str, bytes: &[u8]) -> Option<std::path::Pa
     Some(scratch.path("run"))
 }
 
+/// Whether settings that were spoilt ask, in good order, for more work than an attack has time for.
+fn is_long(loaded: &run::Loaded) -> bool {
+    let sample = &loaded.config.sample;
+    [loaded.config.sizes().tokens, sample.steps, sample.candidates, sample.votes].iter().any(|n| *n > LONG)
+}
+
 fn run_classes(scratch: &Scratch, bytes: &[u8]) -> bool {
     let Some(path) = write_run(scratch, "digits", bytes) else { return false };
     let _ = checkpoint::latest(&path.join("checkpoints"));
-    for weights in [Weights::Ema, Weights::Raw] {
-        let _ = run::load(&path, weights, &Device::Cpu, Precision::Auto);
-    }
-    if let Ok(classifier) = tweedie::Classifier::open(&path) {
+    let _ = run::load(&path, Weights::Raw, &Device::Cpu, Precision::Auto);
+    let loaded = run::load(&path, Weights::Ema, &Device::Cpu, Precision::Auto);
+    if loaded.is_ok_and(|l| !is_long(&l))
+        && let Ok(classifier) = tweedie::Classifier::open(&path)
+    {
         let _ = classifier.classify(&Image::filled(8, 8, &[9])).map(|r| r.top(3).to_string());
     }
     Session::resume(&path, &Device::Cpu).is_ok()
@@ -512,7 +522,10 @@ fn run_classes(scratch: &Scratch, bytes: &[u8]) -> bool {
 
 fn run_texts(scratch: &Scratch, bytes: &[u8]) -> bool {
     let Some(path) = write_run(scratch, "lines", bytes) else { return false };
-    let _ = run::load(&path, Weights::Ema, &Device::Cpu, Precision::Auto);
+    let Ok(loaded) = run::load(&path, Weights::Ema, &Device::Cpu, Precision::Auto) else { return false };
+    if is_long(&loaded) {
+        return true;
+    }
     let Ok(generator) = Generator::open(&path) else { return false };
     generator.texts(1).is_ok()
 }

@@ -29,7 +29,7 @@ pub struct Model {
     #[arg(long, default_value = "tiny", value_name = "NAME")]
     preset: String,
     /// Classes or words (default: as the preset is meant)
-    #[arg(long, value_name = "V", value_parser = numbers::whole(8..=1 << 22))]
+    #[arg(long, value_name = "V", value_parser = numbers::whole(2..=1 << 22))]
     vocab: Option<usize>,
     /// Tokens of a sequence (default: as the preset is meant)
     #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
