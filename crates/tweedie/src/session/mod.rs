@@ -300,8 +300,8 @@ fn write_start(dir: &RunDir, trainer: &Trainer, data: &Fingerprint) -> Result<()
     if let Some(tokenizer) = &trainer.trained.tokenizer {
         dir.write_tokenizer(&tokenizer.to_json())?;
     }
-    dir.write_fingerprint(data)?;
     dir.write_config(&settings::to_toml(&trainer.config)?)?;
+    dir.write_fingerprint(data)?; // after what makes the folder a run: a kill in between must leave one that can be gone on with
     let device = trainer.trained.model.device().to_string();
     dir.write_env(&Environment::now(device, tweedie_engine::cpu::threads()))
 }
