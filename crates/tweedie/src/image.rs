@@ -132,7 +132,7 @@ impl Image {
     }
 
     /// Decode JPEG, PNG or WebP bytes into three channels, as PIL's `convert("RGB")` does: alpha is dropped, palettes
-    /// are expanded, an orientation tag is ignored. The error is the decoder's message, or what of [`limits`](crate::limits) is
+    /// are expanded, an orientation tag is ignored. The error is the decoder's message, or what of [`limits`] is
     /// passed: neither time nor memory is spent on what the bytes cannot hold.
     pub fn decode(bytes: &[u8]) -> Result<Image, String> {
         Image::decode_top(bytes, &|_, height| height)

@@ -129,6 +129,19 @@ fn a_checkpoint_of_a_skipped_step_loads() {
     assert!(resumed.train(|_| {}).unwrap().is_complete());
 }
 
+#[test]
+fn a_counter_too_many_is_an_error_that_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("r");
+    Session::create(&run, &tiny(1), undisturbed(), &CPU).unwrap().run(|_| {}).unwrap();
+    change(&at(&run, 4), |s| {
+        let counters = s.state.extra.get_mut("optimizer").and_then(|v| v.as_array_mut()).unwrap();
+        counters.push(1.into());
+    });
+    let Err(Error::Input(e)) = Session::resume_with(&run, undisturbed(), &CPU) else { panic!("not refused") };
+    assert!(e.contains("optimizer counters"), "{e}");
+}
+
 /// Whatever is wrong with the newest checkpoints, the run goes on from the one before them, and says what it passed over.
 #[test]
 fn what_cannot_be_restored_is_passed_over() {

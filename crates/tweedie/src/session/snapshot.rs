@@ -85,8 +85,9 @@ pub fn restore_from(t: &mut Trainer, path: &Path, s: Snapshot<'static>) -> Resul
     set_weights(&mut t.trained.model.params, Named::new(path, s.model))?;
     let mut optimizer = Named::new(path, s.optimizer);
     let mut ema = s.ema.map(|e| Named::new(path, e));
-    let names: Vec<&'static str> = t.optimizer().buffers().iter().map(|b| b.0).collect();
-    for name in names {
+    let buffers: Vec<(&'static str, usize)> =
+        t.optimizer().buffers().iter().map(|(name, flat)| (*name, flat.shape().iter().product())).collect();
+    for (name, length) in buffers {
         let mut take = |n: &str, shape: &[usize]| match name {
             "ema" => match &mut ema {
                 Some(e) => e.take(n, shape),
@@ -99,6 +100,10 @@ pub fn restore_from(t: &mut Trainer, path: &Path, s: Snapshot<'static>) -> Resul
                 let v = s.state.extra.get(OPTIMIZER_STATE).cloned().unwrap_or_default();
                 let counters: Vec<Option<f32>> = serde_json::from_value(v)
                     .map_err(|e| Error::Input(format!("{}: optimizer counters: {e}", path.display())))?;
+                if counters.len() != length {
+                    let wrong = format!("{} optimizer counters, {length} are expected", counters.len());
+                    return Err(Error::Input(format!("{}: {wrong}", path.display())));
+                }
                 // JSON has null for the norm of a gradient that was not finite.
                 counters.into_iter().map(|c| c.unwrap_or(f32::NAN)).collect()
             }
