@@ -2,6 +2,7 @@
 //! same with and without.
 
 use super::{DataError, Image, ImageSource, Item, Locality, Needed, Result, Source, TextSource, Texts};
+use crate::limits::memory;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -21,21 +22,11 @@ impl CacheMode {
     /// Bytes of pixels that a data set may keep.
     pub fn bytes(self) -> u64 {
         match self {
+            CacheMode::Auto if memory() == u64::MAX => 1 << 30, // not known: what any machine has
             CacheMode::Auto => memory() / 8,
             CacheMode::Off => 0,
         }
     }
-}
-
-/// Bytes of memory that this process may use: the machine's, or its group's where that is less.
-fn memory() -> u64 {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let machine = read("/proc/meminfo")
-        .lines()
-        .find_map(|l| l.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
-        .map_or(8 << 30, |kb| kb << 10); // elsewhere: what any machine has
-    let group = read("/sys/fs/cgroup/memory.max").trim().parse().unwrap_or(u64::MAX);
-    machine.min(group)
 }
 
 /// What the splits of a data set may keep together.
