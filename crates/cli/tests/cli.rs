@@ -1,23 +1,13 @@
 //! The binary as a user meets it: output, exit codes, and machines without a working CUDA. On a machine with a usable
 //! GPU the checks that need its absence hide it through a broken driver.
 
+mod common;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
+use common::{run, tweedie};
 use serde_json::Value;
-
-fn tweedie(args: &[&str]) -> Command {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_tweedie"));
-    c.args(args);
-    c
-}
-
-fn run(mut c: Command) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = c.output().unwrap();
-    let [out, err] = [stdout, stderr].map(|b| String::from_utf8(b).unwrap());
-    assert!(!err.contains("panicked"), "{err}");
-    (status.code().unwrap(), out, err)
-}
 
 /// A folder that is removed at the end.
 struct Folder(PathBuf);

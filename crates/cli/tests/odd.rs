@@ -1,21 +1,12 @@
 //! Outputs that end early, names that would steer a terminal, numbers beyond all use.
 
+mod common;
+
 use std::fs::OpenOptions;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-fn tweedie(args: &[&str]) -> Command {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_tweedie"));
-    c.args(args);
-    c
-}
-
-fn run(mut c: Command) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = c.output().unwrap();
-    let [out, err] = [stdout, stderr].map(|b| String::from_utf8(b).unwrap());
-    assert!(!err.contains("panicked"), "{err}");
-    (status.code().unwrap(), out, err)
-}
+use common::{run, tweedie};
 
 /// A pipe whose reader has gone.
 fn broken() -> Stdio {

@@ -1,19 +1,23 @@
 //! The folder of a run: settings, surroundings, metrics, checkpoints, samples, figures. [`RunDir`] knows where everything lies and
 //! lets one process at a time write.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
-use std::io::{self, BufRead, BufReader, Read, Seek, Write};
-use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+mod environment;
+mod metrics;
 
-use serde::{Deserialize, Serialize};
+pub use environment::{Build, Environment, utc};
+pub use metrics::Metrics;
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
 use serde_json::Value;
 
 use crate::data::Fingerprint;
 use crate::error::{Error, Result};
 use crate::files::{open, read, read_to_string, write_atomic};
-use crate::limits::{SETTINGS_BYTES, SMALL_BYTES, TEXT_BYTES};
+use crate::limits::{SETTINGS_BYTES, SMALL_BYTES};
+use metrics::each_line;
 
 const CONFIG: &str = "config.toml";
 /// What makes a folder a checkpoint.
@@ -30,104 +34,6 @@ const LOCK: &str = ".lock";
 /// The settings while they are written.
 const CONFIG_ASIDE: &str = ".tmp-config.toml";
 const SUBFOLDERS: [&str; 3] = ["checkpoints", "samples", "figures"];
-
-/// What a run was started with.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Environment {
-    /// Version of the program.
-    pub version: String,
-    /// The command line.
-    pub command: Vec<String>,
-    /// The device, in words.
-    pub device: String,
-    /// Threads of computation.
-    pub threads: usize,
-    /// Operating system and processor.
-    pub os: String,
-    /// When, in UTC.
-    pub time: String,
-    /// How the program was built. Runs of older programs say nothing of this and of what follows.
-    #[serde(default)]
-    pub build: Build,
-    /// Model of the processor.
-    #[serde(default)]
-    pub cpu: String,
-    /// Model of the GPU that the run is on; empty on a CPU.
-    #[serde(default)]
-    pub gpu: String,
-    /// Versions of CUDA's libraries where they are there: `driver`, `kernel driver`, `nvrtc`, `cublaslt`.
-    #[serde(default)]
-    pub libraries: BTreeMap<String, String>,
-}
-
-/// How this program was built.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Build {
-    /// The compiler, as `rustc --version` says it.
-    pub rustc: String,
-    /// What it was built for, such as `x86_64-unknown-linux-gnu`.
-    pub target: String,
-    /// `release` or `debug`.
-    pub profile: String,
-    /// Features of the crate, with commas between.
-    pub features: String,
-    /// The commit that was checked out, if it was built in a repository. Changes on top of it are not seen.
-    pub commit: String,
-}
-
-impl Build {
-    /// This program.
-    pub fn this() -> Build {
-        Build {
-            rustc: env!("BUILD_OF_TWEEDIE_RUSTC").into(),
-            target: env!("BUILD_OF_TWEEDIE_TARGET").into(),
-            profile: env!("BUILD_OF_TWEEDIE_PROFILE").into(),
-            features: env!("BUILD_OF_TWEEDIE_FEATURES").into(),
-            commit: env!("BUILD_OF_TWEEDIE_COMMIT").into(),
-        }
-    }
-}
-
-/// The processor, as the system names it.
-fn cpu_model() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let named = text.lines().filter_map(|l| l.split_once(':')).find(|(k, _)| k.trim() == "model name");
-    named.map_or_else(|| std::env::consts::ARCH.into(), |(_, name)| name.trim().into())
-}
-
-/// Versions of CUDA's libraries, for a run on a GPU.
-fn cuda_libraries() -> BTreeMap<String, String> {
-    let found = tweedie_engine::cuda::libraries();
-    let all = [("driver", &found.driver), ("nvrtc", &found.nvrtc), ("cublaslt", &found.cublaslt)];
-    let version = |(name, f): (&str, &std::result::Result<tweedie_engine::cuda::Found, String>)| {
-        f.as_ref().ok().map(|f| (name.to_string(), f.version.clone()))
-    };
-    let kernel = fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
-    let kernel = kernel.lines().next().map(|l| ("kernel driver".to_string(), l.trim().to_string()));
-    all.into_iter().filter_map(version).chain(kernel).collect()
-}
-
-impl Environment {
-    /// This process, now, on the device of that name.
-    pub fn now(device: impl Into<String>, threads: usize) -> Environment {
-        let device = device.into();
-        let gpu = device.strip_prefix("cuda:").and_then(|n| n.parse::<usize>().ok());
-        let gpus = gpu.and_then(|_| tweedie_engine::cuda::devices().ok()).unwrap_or_default();
-        Environment {
-            version: env!("CARGO_PKG_VERSION").into(),
-            command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
-            build: Build::this(),
-            cpu: cpu_model(),
-            libraries: if gpu.is_some() { cuda_libraries() } else { BTreeMap::new() },
-            gpu: gpu.and_then(|n| gpus.get(n)).map_or_else(String::new, |g| g.name.clone()),
-            device,
-            threads,
-            os: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
-            time: utc(SystemTime::now()),
-        }
-    }
-}
 
 /// A run's folder.
 ///
@@ -369,9 +275,7 @@ impl RunDir {
                 }
             })?;
         }
-        write_atomic(&path, &kept)?;
-        let file = File::options().read(true).append(true).open(&path).map_err(|e| Error::file(&path, e))?;
-        Ok(Metrics { path, file, written: kept.len() as u64, waiting: Vec::new(), torn: false })
+        Metrics::begin(path, &kept)
     }
 
     /// The metrics so far, without lines that were cut short.
@@ -394,113 +298,8 @@ fn same_file(_: &fs::Metadata, _: &fs::Metadata) -> bool {
     true
 }
 
-/// Longest line of metrics.
-const LINE: u64 = 1 << 24;
-
-/// Give `f` each line that is a JSON object, one at a time; none if there is no file.
-fn each_line(path: &Path, mut f: impl FnMut(&[u8], Value)) -> Result<()> {
-    let file = match open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(Error::file(path, e)),
-    };
-    let wrong = |e: io::Error| Error::file(path, e);
-    let bytes = file.metadata().map_err(wrong)?.len();
-    TEXT_BYTES.check(bytes).map_err(|why| wrong(io::Error::new(io::ErrorKind::InvalidData, why)))?;
-    let mut from = BufReader::new(file.take(bytes));
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        // What is longer comes in pieces, none of which is an object.
-        if from.by_ref().take(LINE).read_until(b'\n', &mut line).map_err(wrong)? == 0 {
-            return Ok(());
-        }
-        let line = line.trim_ascii_end();
-        if let Some(v) = serde_json::from_slice(line).ok().filter(Value::is_object) {
-            f(line, v);
-        }
-    }
-}
-
-/// Appends to `metrics.jsonl`.
-#[derive(Debug)]
-pub struct Metrics {
-    path: PathBuf,
-    file: File,
-    /// Bytes of whole lines.
-    written: u64,
-    /// Lines that could not be written yet.
-    waiting: Vec<u8>,
-    /// Whether a part of them may have been.
-    torn: bool,
-}
-
-impl Metrics {
-    /// Add a line: anything that is a JSON object; `step` is the key that a resumed run looks at. One that cannot be written, as on a full
-    /// disk, is kept for the next time.
-    pub fn append(&mut self, entry: &impl Serialize) -> Result<()> {
-        let line = serde_json::to_vec(entry).map_err(|e| Error::file(&self.path, e.into()))?;
-        if !(line.starts_with(b"{") && line.ends_with(b"}")) {
-            return Err(Error::Input(format!("{}: a line of metrics must be an object", self.path.display())));
-        }
-        self.waiting.extend(line);
-        self.waiting.push(b'\n');
-        self.write().map_err(|e| Error::file(&self.path, e))
-    }
-
-    fn write(&mut self) -> io::Result<()> {
-        if self.torn {
-            self.file.set_len(self.written)?;
-        }
-        // One call: a kill leaves the line whole or absent.
-        self.torn = true;
-        self.file.write_all(&self.waiting)?;
-        self.torn = false;
-        self.written += self.waiting.len() as u64;
-        self.waiting.clear();
-        Ok(())
-    }
-
-    /// Make all lines durable; called before a checkpoint.
-    pub fn sync(&mut self) -> Result<()> {
-        self.write().and_then(|()| self.file.sync_data()).map_err(|e| Error::file(&self.path, e))
-    }
-
-    /// All lines so far, also where the file was moved or deleted meanwhile.
-    pub fn contents(&self) -> Result<Vec<u8>> {
-        let read = || -> io::Result<Vec<u8>> {
-            let (mut file, mut all) = (&self.file, Vec::new());
-            file.seek(io::SeekFrom::Start(0))?;
-            file.read_to_end(&mut all)?;
-            all.truncate(self.written as usize);
-            Ok(all)
-        };
-        let mut all = read().map_err(|e| Error::file(&self.path, e))?;
-        all.extend(&self.waiting);
-        Ok(all)
-    }
-}
-
-/// A moment as RFC 3339, such as `2024-02-29T12:00:00Z`.
-pub fn utc(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Days since 0000-03-01, in eras of 400 years that end with a leap day (H. Hinnant, "chrono-compatible algorithms").
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let d = day - (153 * month + 2) / 5 + 1;
-    let m = if month < 10 { month + 3 } else { month - 9 };
-    let y = era * 400 + year + u64::from(m <= 2);
-    format!("{y:04}-{m:02}-{d:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use serde_json::json;
 
     use super::*;
@@ -529,25 +328,6 @@ mod tests {
         assert!(RunDir::create(&empty).is_ok());
         fs::write(dir.path().join("file"), "").unwrap();
         assert!(text(RunDir::create(&dir.path().join("file"))).contains("file"));
-    }
-
-    /// Lines that a full disk refuses come later, whole and in order.
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn lines_wait_for_a_disk_that_is_full() {
-        let dir = tempfile::tempdir().unwrap();
-        let run = RunDir::create(&dir.path().join("r")).unwrap();
-        let mut metrics = run.metrics(None).unwrap();
-        metrics.append(&json!({"step": 1})).unwrap();
-        let file = std::mem::replace(&mut metrics.file, File::options().write(true).open("/dev/full").unwrap());
-        assert!(metrics.append(&json!({"step": 2})).is_err());
-        metrics.file = file;
-        metrics.file.write_all(b"{\"st").unwrap(); // as far as the disk went
-        metrics.append(&json!({"step": 3})).unwrap();
-        metrics.sync().unwrap();
-        let text = "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n";
-        assert_eq!(fs::read_to_string(run.metrics_path()).unwrap(), text);
-        assert_eq!(metrics.contents().unwrap(), text.as_bytes());
     }
 
     #[cfg(unix)]
@@ -678,20 +458,6 @@ mod tests {
             let n = whole[..cut].iter().filter(|b| **b == b'\n').count() + usize::from(whole[cut] == b'\n');
             drop(run.metrics(Some(10)).unwrap());
             assert_eq!(run.read_metrics().unwrap().len(), n, "{cut}");
-        }
-    }
-
-    #[test]
-    fn moments_are_those_of_the_calendar() {
-        // From `date -u -d @N`.
-        for (s, t) in [
-            (0, "1970-01-01T00:00:00Z"),
-            (951_782_400, "2000-02-29T00:00:00Z"),
-            (1_709_208_000, "2024-02-29T12:00:00Z"),
-            (4_107_542_399, "2100-02-28T23:59:59Z"),
-            (4_107_542_400, "2100-03-01T00:00:00Z"),
-        ] {
-            assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(s)), t);
         }
     }
 }
