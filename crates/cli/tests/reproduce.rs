@@ -75,7 +75,7 @@ fn a_second_time_uses_what_was_trained() {
     let (_, told) = succeeds(tiny(dir.path(), "curves", &["--epochs", "1"]));
     assert!(told.contains("3 runs, 3 finished before"), "{told}");
     let (_, told) = succeeds(tiny(dir.path(), "steps", &["--epochs", "1", "--set", "train.lr=0.01"]));
-    assert!(told.contains("2 runs, 0 finished before"), "{told}");
+    assert!(told.contains("3 runs, 0 finished before"), "{told}");
 }
 
 #[test]
@@ -89,6 +89,8 @@ fn everything_is_in_the_report_and_beside_it() {
     let figures = [
         "main",
         "ablation",
+        "overfitting",
+        "regression",
         "steps",
         "loss",
         "loss-accuracy",
@@ -135,8 +137,8 @@ fn everything_is_in_the_report_and_beside_it() {
     }
     assert_eq!(rows[0]["paper_top1"], 82.8);
     let rows: Vec<Value> = serde_json::from_str(&read(out.join("data/captions-scores.json"))).unwrap();
-    // Two models, many steps and one, two seeds; three metrics and whether every word is right.
-    assert_eq!(rows.len(), 2 * 2 * 2 * 4);
+    // The paper's two models and the recipe's, many steps and one, two seeds; three metrics and whether every word is right.
+    assert_eq!(rows.len(), 4 * 2 * 2 * 4);
     for pair in rows.iter().filter(|r| r["metric"] == "CIDEr-D").collect::<Vec<_>>().chunks(2) {
         let [a, b] = [0, 1].map(|seed| pair[seed]["value"].as_f64().unwrap());
         assert_eq!([&pair[0]["seed"], &pair[1]["seed"]], [0, 1]);
@@ -144,10 +146,13 @@ fn everything_is_in_the_report_and_beside_it() {
         assert!(html.contains(&shown) && text.contains(&shown), "{shown}\n{text}");
     }
     let csv = read(out.join("data/ablation.csv"));
-    assert_eq!(csv.lines().count(), 1 + 12);
-    assert_eq!(read(out.join("data/steps.csv")).lines().count(), 1 + 2 * 2 * 6);
+    assert_eq!(csv.lines().count(), 1 + 15);
+    assert_eq!(read(out.join("data/steps.csv")).lines().count(), 1 + 2 * 2 * 6 + 1);
+    // Cross-entropy with and without guidance, and four ways to sample each of two regressions, at five numbers of steps.
+    assert_eq!(read(out.join("data/regression.csv")).lines().count(), 1 + (2 + 2 * 4) * 5);
+    assert_eq!(read(out.join("data/overfitting-peaks.csv")).lines().count(), 1 + 3 * 2);
     let about: Value = serde_json::from_str(&read(out.join("data/report.json"))).unwrap();
-    assert_eq!((about["seeds"].as_u64(), about["runs"].as_array().map(Vec::len)), (Some(2), Some(14)));
+    assert_eq!((about["seeds"].as_u64(), about["runs"].as_array().map(Vec::len)), (Some(2), Some(26)));
 }
 
 #[cfg(unix)]
@@ -210,15 +215,18 @@ fn wrong_words_are_answered_with_the_choices() {
             &["nothing"][..],
             &[
                 "'nothing'",
-                "main, ablation, steps, loss, curves, heatmap, captions, clipscore, trajectory, tokens, all",
+                "main, ablation, steps, loss, curves, overfitting, regression, heatmap, captions, clipscore, trajectory, tokens, all",
             ][..],
         ),
-        (&["main", "--scale", "mars"], &["'mars'", "digits, cifar10, imagenette, coco, imagenet"]),
+        (
+            &["main", "--scale", "mars"],
+            &["'mars'", "digits, cifar10, imagenette, characters, coco, coco-224, imagenet"],
+        ),
         (&["main", "--scale", "cifar10"], &["needs data", "--scale cifar10 --data PATH"]),
         (&["captions", "--scale", "coco"], &["needs data", "--scale coco --data PATH"]),
         (&["all", "--scale", "imagenet"], &["needs data"]),
-        (&["main", "--scale", "coco"], &["main is about classes", "digits, cifar10, imagenette, imagenet"]),
-        (&["tokens", "--scale", "cifar10"], &["tokens is about captions", "digits, coco, imagenet"]),
+        (&["main", "--scale", "coco"], &["main is about classes", "digits, cifar10, imagenette, characters, imagenet"]),
+        (&["tokens", "--scale", "cifar10"], &["tokens is about captions", "digits, coco, coco-224, imagenet"]),
         (&["all", "--set", "augment.mix.mixup_alpha=1"], &["augment.mix", "--class-set"]),
         (&["clipscore", "--clip", "nowhere"], &["nowhere", "config.json"]),
         (&["main", "--budget", "ten"], &["'ten'", "90s, 10m or 2h"]),
@@ -299,15 +307,25 @@ fn captions_score_as_the_command_that_scores_says() {
     let clip = fixtures.to_str().unwrap();
     let (text, told) = succeeds(coco(dir, "all", &["--epochs", "3", "--clip", clip]));
     assert!(
-        told.contains("2 runs, 0 finished before, 2 to train") && told.contains("measuring 4 of 4: tokens"),
+        told.contains("4 runs, 0 finished before, 4 to train") && told.contains("measuring 4 of 4: tokens"),
         "{told}"
     );
     assert!(!text.contains("Table 1") && !text.contains("right, %"), "{text}");
 
-    // A caption by both models for every image of the held-out split, of which twelve are in the figure.
+    // The report says whose model and whose sampling a row is.
+    let html = read(out.join("report.html"));
+    for words in [
+        "argmax and noise again",
+        "the surest words settled first",
+        "the recipe’s model, not the paper’s",
+        "train.known = 0.8",
+    ] {
+        assert!(html.contains(words), "no '{words}' in the report");
+    }
+    // A caption by each of four models for every image of the held-out split, of which twelve are in the figure.
     let shown = rows(out.join("data/captions.json"));
-    assert_eq!(shown.len(), 2 * 16);
-    assert_eq!(shown.iter().filter(|r| r["in_figure"] == true).count(), 2 * 12);
+    assert_eq!(shown.len(), 4 * 16);
+    assert_eq!(shown.iter().filter(|r| r["in_figure"] == true).count(), 4 * 12);
     let (mut references, mut captions) = (serde_json::Map::new(), serde_json::Map::new());
     for r in shown.iter().filter(|r| r["model"] == "TDD") {
         // "…, image 3 (3.png)"
@@ -337,8 +355,8 @@ fn captions_score_as_the_command_that_scores_says() {
     let cosine = |row: usize| clip_rows[row]["value"].as_f64().unwrap();
     let want = |row: usize| scored["clip"]["rows"][row][1]["cosine"].as_f64().unwrap();
     // Features are f32; batches of another order round otherwise.
-    assert!((cosine(0) - want(0)).abs() < 1e-5 && (cosine(3) - want(2)).abs() < 1e-5, "{clip_rows:?} {scored}");
-    assert_eq!(clip_rows[3]["paper_clipscore"], 0.25);
+    assert!((cosine(0) - want(0)).abs() < 1e-5 && (cosine(2) - want(2)).abs() < 1e-5, "{clip_rows:?} {scored}");
+    assert_eq!(clip_rows[2]["paper_clipscore"], 0.25);
 
     // A story ends with the caption of the table, and begins with the first step.
     let story = rows(out.join("data/trajectory.json"));
@@ -387,18 +405,24 @@ fn a_run_trained_elsewhere_is_used_if_it_fits() {
         succeeds(c);
     };
     let coco_sets = [SMALL_COCO, &["train.epochs=1", "train.warmup_epochs=0.1"]].concat();
-    train(&["coco-96", "--data", "coco"], &coco_sets, "mine");
+    train(&["coco-96", "--data", "coco"], &coco_sets, "recipe");
+    train(&["coco-96", "--data", "coco"], &[&coco_sets[..], &["train.known=0"]].concat(), "mine");
     train(&["digits"], &[TINY, &["train.epochs=1", "train.warmup_epochs=0.1"]].concat(), "digits");
     let (_, told) = succeeds(coco(dir, "trajectory", &["--epochs", "2", "--use", "caption-tdd=mine"]));
     assert!(told.contains("2 runs, 1 given, 0 finished before, 1 to train"), "{told}");
     let html = read(out.join("report.html"));
-    assert!(html.contains("given") && html.contains("train.epochs = 1 (plan: 2)"), "the report does not tell");
+    for told in
+        ["given", "train.epochs = 1 (plan: 2)", "condition_attention = &quot;prefix&quot; (plan: &quot;full&quot;)"]
+    {
+        assert!(html.contains(told), "the report does not tell '{told}'");
+    }
     let about: Value = serde_json::from_str(&read(out.join("data/report.json"))).unwrap();
     assert_eq!((&about["runs"][0]["given"]["run"], &about["runs"][1]["given"]), (&json!("mine"), &Value::Null));
     assert_eq!([0, 1].map(|i| about["runs"][i]["epochs"].as_u64()), [Some(1), Some(2)], "each run's own");
     for (given, words) in [
         ("caption-mdd=mine", &["its method is TDD, not MDD"][..]),
         ("caption-tdd=digits", &["it is about classes, not captions"]),
+        ("caption-tdd=recipe", &["its train.known is 0.8, not 0"]),
     ] {
         let (code, _, err) = run(coco(dir, "trajectory", &["--use", given]));
         assert!(code == 1 && words.iter().all(|w| err.contains(w)), "{err}");

@@ -52,6 +52,7 @@ impl Config {
         const MANY: usize = 1_000_000_000;
         let (data, model, process, loss, t) = (&self.data, &self.model, &self.process, &self.loss, &self.train);
         within("data.val_fraction", data.val_fraction, 0.0..1.0)?;
+        within("data.train_limit", data.train_limit, 0..=MANY)?;
         within("data.workers", data.workers, 0..=1024)?;
         within("data.tokens", data.tokens, 0..=1 << 16)?;
         within("model.classes", model.classes, 0..=1 << 24)?;
@@ -64,7 +65,7 @@ impl Config {
         within("train.accumulate", t.accumulate, 1..=1 << 20)?;
         within("train.kfold", t.kfold, 1..=1 << 16)?;
         within("train.lr", t.lr, (Excluded(0.0), Included(1e18)))?; // one that is too high is for the run to notice
-        within("train.min_lr", t.min_lr, 0.0..1.0)?;
+        within("train.min_lr", t.min_lr, 0.0..=1.0)?;
         within("train.warmup_epochs", t.warmup_epochs, 0.0..=1e6)?;
         within("train.weight_decay", t.weight_decay, 0.0..=1e3)?;
         within("train.beta2", t.beta2, 0.0..1.0)?;

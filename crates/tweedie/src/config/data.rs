@@ -14,6 +14,8 @@ pub struct DataConfig {
     pub classes: String,
     /// Share of the training set held out for evaluation where the data bring no split of their own.
     pub val_fraction: f64,
+    /// At most so many training examples, drawn by the seed after evaluation has its share (0: all).
+    pub train_limit: usize,
     /// What happens at an image that cannot be read: `skip` (reported and counted) or `fail`.
     pub corrupt: Corrupt,
     /// Decoding threads; 0: as many as there are cores.
@@ -50,6 +52,7 @@ impl Default for DataConfig {
             path: "embedded:digits".into(),
             classes: String::new(),
             val_fraction: 0.1,
+            train_limit: 0,
             corrupt: Corrupt::Skip,
             workers: 0,
             cache: CacheMode::Auto,

@@ -56,7 +56,7 @@ pub struct TrainConfig {
     pub optimizer: Optimizer,
     /// Learning rate per 256 images of batch.
     pub lr: f32,
-    /// The rate ends at this share of its peak.
+    /// The rate ends at this share of its peak; 1: it stays there after the warm-up.
     pub min_lr: f32,
     /// Epochs of linear warm-up.
     pub warmup_epochs: f32,

@@ -36,7 +36,7 @@ pub use sequence::{
     guess_task, open_sequences,
 };
 pub use sources::{CaptionedImages, FromFn, Items, from_fn};
-pub use split::{Subset, some_of};
+pub use split::{Subset, some_of, some_texts};
 
 pub use crate::error::DataError;
 pub use crate::image::{Image, Needed};

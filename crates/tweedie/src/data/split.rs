@@ -2,7 +2,7 @@
 
 use super::order::order;
 use super::sources::beyond;
-use super::{DataError, Image, ImageSource, Item, Locality, Needed, OpenOptions, Result, Source, TextSource};
+use super::{DataError, Image, ImageSource, Item, Locality, Needed, OpenOptions, Result, Source, TextSource, Texts};
 use crate::random::{Draw, Stream};
 use std::path::Path;
 use std::sync::Arc;
@@ -156,13 +156,29 @@ impl TextSource for Subset<dyn TextSource> {
 
 /// `count` of the examples of `source`, drawn evenly by `seed`, in their order; all where there are no more.
 pub fn some_of(source: &Source, count: usize, seed: u64) -> Result<Source> {
-    if count >= source.len() {
-        return Ok(source.clone());
+    Ok(match drawn(source.len(), count, seed) {
+        Some(drawn) => Arc::new(Subset::new(source.clone(), drawn)?),
+        None => source.clone(),
+    })
+}
+
+/// As [`some_of`], of texts.
+pub fn some_texts(source: &Texts, count: usize, seed: u64) -> Result<Texts> {
+    Ok(match drawn(source.len(), count, seed) {
+        Some(drawn) => Arc::new(Subset::new(source.clone(), drawn)?),
+        None => source.clone(),
+    })
+}
+
+/// `count` of `len` places, in their order; none where there are no more.
+fn drawn(len: usize, count: usize, seed: u64) -> Option<Vec<u32>> {
+    if count >= len {
+        return None;
     }
-    let mut drawn = order(source.len(), None, seed, 0);
+    let mut drawn = order(len, None, seed, 0);
     drawn.truncate(count);
     drawn.sort_unstable();
-    Ok(Arc::new(Subset::new(source.clone(), drawn)?))
+    Some(drawn)
 }
 
 /// Fill in the split for evaluation during training: what is there, else a part of the training examples, which `hold`

@@ -110,17 +110,58 @@ pub fn open_classes(config: &Config) -> Result<Dataset> {
         ..OpenOptions::default()
     };
     check_path(&config.data.path)?;
-    Ok(data::open(&config.data.path, &options)?)
+    let mut set = data::open(&config.data.path, &options)?;
+    if let (Some(train), most @ 1..) = (&set.train, config.data.train_limit) {
+        set.train = Some(data::some_of(train, most, config.seed)?);
+    }
+    Ok(set)
 }
 
 /// Open the captions or text that settings name.
 pub fn open_sequences(settings: &DataConfig, seed: u64) -> Result<SequenceSet> {
     check_path(&settings.path)?;
-    Ok(data::open_sequences(&settings.path, &settings.sequence_options(seed))?)
+    let mut set = data::open_sequences(&settings.path, &settings.sequence_options(seed))?;
+    if let (Some(train), most @ 1..) = (&set.train, settings.train_limit) {
+        set.train = Some(data::some_texts(train, most, seed)?);
+    }
+    Ok(set)
 }
 
 /// The tokenizer that settings name, trained on the training texts if it is not a file.
 pub fn build_tokenizer(spec: &str, set: &SequenceSet) -> Result<Tokenizer> {
     let spec: TokenizerSpec = spec.parse()?;
     spec.build(|| Ok(set.training_texts()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_training_examples_are_drawn_by_the_seed() {
+        let classes = |limit: usize, seed: u64| {
+            let mut c = Config { seed, ..Config::default() };
+            c.data.train_limit = limit;
+            let set = open_classes(&c).unwrap();
+            let train = set.train().unwrap().clone();
+            ((0..train.len()).map(|i| train.label(i)).collect::<Vec<_>>(), set.val().unwrap().len())
+        };
+        let (all, held_out) = classes(0, 1);
+        let (some, same_held_out) = classes(100, 1);
+        assert_eq!((some.len(), same_held_out), (100, held_out));
+        assert_eq!(some, classes(100, 1).0);
+        assert_ne!(some, classes(100, 2).0);
+        assert!(classes(1_000_000, 1).0 == all && some != all[..100]);
+        let scenes = |limit: usize| {
+            let data = DataConfig {
+                path: "embedded:shapes".into(),
+                task: Task::Caption,
+                train_limit: limit,
+                ..DataConfig::default()
+            };
+            let set = open_sequences(&data, 0).unwrap();
+            (set.train().unwrap().len(), set.val().unwrap().len())
+        };
+        assert_eq!((scenes(50).0, scenes(50).1), (50, scenes(0).1));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use tweedie::config::SampleConfig;
+use tweedie::config::{Config, SampleConfig};
 use tweedie::data::Sequences;
 use tweedie::evaluate::{self, Captions};
 use tweedie::generate::{Step, TextRequest};
@@ -10,8 +10,8 @@ use tweedie::{Generator, interrupt};
 use tweedie_figures::Picture;
 
 use super::lab::{Lab, deviation};
-use super::plan::Variant;
 use super::runs::stop_if_asked;
+use super::variant::Variant;
 use crate::failure::{Failure, Result};
 use crate::report::note;
 use crate::shared::image_input;
@@ -39,9 +39,16 @@ pub struct Story {
 }
 
 impl Lab<'_> {
-    /// Sampling as every table of captions has it unless it says otherwise.
-    pub fn caption_sampling(&self) -> Result<SampleConfig> {
-        Ok(self.plan.captions()?.base.sample.clone())
+    /// Settings of a variant's runs.
+    pub fn caption_config(&self, variant: Variant) -> Result<&Config> {
+        let task = self.plan.captions()?;
+        let planned = self.plan.runs.iter().find(|r| r.variant == variant);
+        Ok(planned.map_or(&task.paper, |r| &r.config))
+    }
+
+    /// Steps of sampling, as every table of captions has it unless it says otherwise.
+    pub fn caption_steps(&self) -> Result<usize> {
+        Ok(self.plan.captions()?.paper.sample.steps)
     }
 
     /// The test images with their captions, for one model.
@@ -67,13 +74,12 @@ impl Lab<'_> {
         Ok(self.written[&key].clone())
     }
 
-    /// Captions by TDD and by MDD, of the same images.
-    pub fn both_captions(&mut self, seed: usize, steps: usize) -> Result<[Rc<Captions>; 2]> {
-        let tdd = self.captions(Variant::CaptionTdd, seed, steps)?;
-        let mdd = self.captions(Variant::CaptionMdd, seed, steps)?;
-        match tdd.indices == mdd.indices {
-            true => Ok([tdd, mdd]),
-            false => Err(Failure::input("the two runs of captions could not read the same test images")),
+    /// Captions by all `variants`, of the same images.
+    pub fn all_captions(&mut self, variants: &[Variant], seed: usize, steps: usize) -> Result<Vec<Rc<Captions>>> {
+        let all = variants.iter().map(|v| self.captions(*v, seed, steps)).collect::<Result<Vec<_>>>()?;
+        match all.windows(2).all(|w| w[0].indices == w[1].indices) {
+            true => Ok(all),
+            false => Err(Failure::input("the runs of captions could not read the same test images")),
         }
     }
 

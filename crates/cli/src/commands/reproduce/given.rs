@@ -8,8 +8,9 @@ use tweedie::config::Config;
 use tweedie::data;
 use tweedie::run_dir::RunDir;
 
-use super::plan::{Plan, Planned, Variant};
+use super::plan::{Plan, Planned};
 use super::scale::{Part, name_of};
+use super::variant::Variant;
 use crate::failure::{Failure, Result};
 use crate::report::note;
 
@@ -112,7 +113,11 @@ fn misfit(wanted: &Config, have: &Config) -> Option<String> {
     if have.loss.kind != wanted.loss.kind {
         return say("loss.kind", format!("{:?}", have.loss.kind), format!("{:?}", wanted.loss.kind));
     }
-    let tdd_classes = wanted.data.task == data::Task::Class && wanted.model.method == tweedie::config::Method::Tdd;
+    let tdd = wanted.model.method == tweedie::config::Method::Tdd;
+    if tdd && (have.train.known > 0.0) != (wanted.train.known > 0.0) {
+        return say("train.known", have.train.known.to_string(), wanted.train.known.to_string());
+    }
+    let tdd_classes = wanted.data.task == data::Task::Class && tdd;
     let cross_entropy = wanted.loss.kind == tweedie::config::LossKind::CrossEntropy;
     if tdd_classes && cross_entropy && have.loss.weighted != wanted.loss.weighted {
         return say("loss.weighted", have.loss.weighted.to_string(), wanted.loss.weighted.to_string());
@@ -121,7 +126,7 @@ fn misfit(wanted: &Config, have: &Config) -> Option<String> {
 }
 
 /// Settings that differ, as `key = have (plan: want)`. How a model is sampled is the plan's choice, and places do not matter.
-fn differences(wanted: &Config, have: &Config) -> Result<Vec<String>> {
+pub fn differences(wanted: &Config, have: &Config) -> Result<Vec<String>> {
     let (mut a, mut b) = (Vec::new(), Vec::new());
     flatten("", &as_written(wanted)?, &mut a);
     flatten("", &as_written(have)?, &mut b);
@@ -171,6 +176,7 @@ mod tests {
         assert_eq!(misfit(&wanted, &masked).unwrap(), "its method is MDD, not TDD");
         let weighted = with(&|c| c.loss.weighted = !c.loss.weighted);
         assert!(misfit(&wanted, &weighted).unwrap().starts_with("its loss.weighted"));
+        assert_eq!(misfit(&wanted, &with(&|c| c.train.known = 0.8)).unwrap(), "its train.known is 0.8, not 0");
         let captions = with(&|c| c.data.task = data::Task::Caption);
         assert!(misfit(&wanted, &captions).unwrap().contains("captions, not classes"));
         let longer = with(&|c| {

@@ -91,7 +91,7 @@ fn how(h: &mut String, plan: &Plan) -> Result<()> {
 
 /// How long a task was trained.
 fn epochs<D>(task: &Task<D>) -> String {
-    let epochs = task.base.train.epochs;
+    let epochs = task.paper.train.epochs;
     match task.recipe_epochs == epochs {
         true => format!("Epochs: {epochs} (as many as the recipe {} has).", task.recipe),
         false => format!("Epochs: {epochs} (the recipe {} has {}).", task.recipe, task.recipe_epochs),
@@ -145,7 +145,7 @@ fn section(h: &mut String, s: &Section, seeds: usize) {
                 escape(&c.what),
                 c.of_paper(),
                 c.of_ours(),
-                c.verdict().split(' ').next().unwrap_or_default(),
+                c.verdict().split([' ', ',']).next().unwrap_or_default(),
                 c.verdict()
             );
         }

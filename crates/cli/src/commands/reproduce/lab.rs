@@ -13,9 +13,10 @@ use tweedie::run::{self, Loaded, Weights};
 use tweedie::run_dir::RunDir;
 use tweedie_engine::Device;
 
-use super::plan::{Plan, Variant};
-use super::reading::evaluate_implied;
+use super::plan::Plan;
+use super::regression::{self, Rule};
 use super::runs::{Finished, stop_if_asked};
+use super::variant::Variant;
 use crate::failure::{Failure, Result};
 
 /// What a network's output is.
@@ -23,8 +24,8 @@ use crate::failure::{Failure, Result};
 pub enum Reading {
     /// Logits of the classes.
     Logits,
-    /// Noise, turned into the clean vector that it implies.
-    Noise,
+    /// A vector that implies the clean one, from which sampling goes on by a rule.
+    Clean(Rule),
 }
 
 /// Top-1 in %, of every seed on the same images.
@@ -85,7 +86,7 @@ impl<'a> Lab<'a> {
 
     /// Sampling as every table of classes has it unless it says otherwise.
     pub fn sampling(&self) -> Result<SampleConfig> {
-        Ok(self.plan.classes()?.base.sample.clone())
+        Ok(self.plan.classes()?.paper.sample.clone())
     }
 
     fn place(&self, variant: Variant, seed: usize) -> Result<usize> {
@@ -127,7 +128,7 @@ impl<'a> Lab<'a> {
             let sample = SampleConfig { seed: seed as u64, ..sample.clone() };
             // The twin's one pass knows no sampling.
             let setting = match variant {
-                Variant::Masked => String::new(),
+                Variant::Masked | Variant::LongMasked => String::new(),
                 _ => format!("{reading:?} {}", serde_json::to_string(&sample)?),
             };
             let known = self.measured.get(&(place, setting.clone())).copied();
@@ -138,7 +139,7 @@ impl<'a> Lab<'a> {
                     let m = self.model_at(place)?;
                     let c = match reading {
                         Reading::Logits => evaluate::classes(&m.trained, &source, &m.config, &sample, 0, |_| {})?,
-                        Reading::Noise => evaluate_implied(&m.trained, &source, &m.config, &sample)?,
+                        Reading::Clean(rule) => regression::classes(&m.trained, &source, &m.config, &sample, rule)?,
                     };
                     let r = c.report();
                     self.measured.insert((place, setting), (100.0 * r.top1, r.examples));

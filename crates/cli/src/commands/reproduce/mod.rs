@@ -3,11 +3,12 @@
 //! | file | what |
 //! |---|---|
 //! | `scale` | what there is to make, at which sizes |
+//! | `variant` | the ways to train that are compared, the paper's model among them |
 //! | `plan` | which runs there are, as resolved settings with a key each |
 //! | `budget` | how many epochs fit a time |
 //! | `given` | runs that were trained elsewhere, used instead |
 //! | `runs` | train what is missing, go on with what was interrupted |
-//! | `lab`, `reading` | measure finished runs; the two readings of a network that predicts noise |
+//! | `lab`, `regression` | measure finished runs; how networks trained by regression become classifiers |
 //! | `caption_lab` | captions and traces of finished runs |
 //! | `experiments/` | one table or figure each: what it needs, what it shows |
 //! | `section`, `html` | what an experiment shows, as data, text and a page |
@@ -19,10 +20,11 @@ mod given;
 mod html;
 mod lab;
 mod plan;
-mod reading;
+mod regression;
 mod runs;
 mod scale;
 mod section;
+mod variant;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,100 +1,17 @@
 //! What is to be trained: the variants of the method at one scale, a run for each of them and each seed.
 
-use tweedie::config::{Config, LossKind, Method};
+use tweedie::config::Config;
 use tweedie::data::{CacheMode, Dataset, SequenceSet};
 use tweedie::settings;
 use tweedie::train::{open_classes, open_sequences};
 
 use super::Args;
 use super::experiments;
-use super::given::Given;
+use super::given::{Given, differences};
 use super::scale::{Part, Scale, What, name_of};
+use super::variant::{PAPER, Variant};
 use crate::failure::{Failure, Result};
 use crate::shared::recipe;
-
-/// A way to train.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Variant {
-    /// TDD, each term of its loss weighted by ᾱ_t.
-    Weighted,
-    /// TDD without these coefficients.
-    Plain,
-    /// The masked twin.
-    Masked,
-    /// TDD's network, trained to predict the noise.
-    Noise,
-    /// TDD's network, trained to predict the clean vector by squared error.
-    X0,
-    /// Captions by TDD, with the coefficients of the recipe.
-    CaptionTdd,
-    /// Captions by the masked twin.
-    CaptionMdd,
-}
-
-impl Variant {
-    pub const ALL: [Variant; 7] = [
-        Variant::Weighted,
-        Variant::Plain,
-        Variant::Masked,
-        Variant::Noise,
-        Variant::X0,
-        Variant::CaptionTdd,
-        Variant::CaptionMdd,
-    ];
-
-    /// Readable part of a run's key.
-    pub fn id(self) -> &'static str {
-        match self {
-            Variant::Weighted => "tdd-weighted",
-            Variant::Plain => "tdd-plain",
-            Variant::Masked => "mdd",
-            Variant::Noise => "mse-noise",
-            Variant::X0 => "mse-x0",
-            Variant::CaptionTdd => "caption-tdd",
-            Variant::CaptionMdd => "caption-mdd",
-        }
-    }
-
-    /// In tables and legends.
-    pub fn name(self) -> &'static str {
-        match self {
-            Variant::Weighted => "TDD with coefficients",
-            Variant::Plain => "TDD without coefficients",
-            Variant::Masked => "MDD (linear head)",
-            Variant::Noise => "regression of the noise",
-            Variant::X0 => "regression of x0",
-            Variant::CaptionTdd => "captions by TDD",
-            Variant::CaptionMdd => "captions by MDD",
-        }
-    }
-
-    pub fn part(self) -> Part {
-        match self {
-            Variant::CaptionTdd | Variant::CaptionMdd => Part::Captions,
-            _ => Part::Classes,
-        }
-    }
-
-    fn apply(self, c: &mut Config) {
-        c.model.method = match self {
-            Variant::Masked | Variant::CaptionMdd => Method::Mdd,
-            _ => Method::Tdd,
-        };
-        if self.part() == Part::Captions {
-            return;
-        }
-        c.loss.weighted = self == Variant::Weighted;
-        c.loss.kind = match self {
-            Variant::Noise => LossKind::Noise,
-            Variant::X0 => LossKind::X0,
-            _ => LossKind::CrossEntropy,
-        };
-        if matches!(self, Variant::Noise | Variant::X0) {
-            // Guidance is about logits; these networks have none.
-            c.sample.guidance = 1.0;
-        }
-    }
-}
 
 /// One run.
 pub struct Planned {
@@ -112,8 +29,12 @@ pub struct Planned {
 /// What the runs of one task share.
 pub struct Task<D> {
     pub recipe: &'static str,
-    /// Settings of all of its runs.
+    /// Settings of the recipe's own model.
     pub base: Config,
+    /// The same with the paper's model.
+    pub paper: Config,
+    /// Where the two differ.
+    pub differs: Vec<String>,
     /// Epochs of the recipe.
     pub recipe_epochs: usize,
     /// The data as each seed splits them.
@@ -162,14 +83,20 @@ impl Plan {
         if has(Part::Captions) {
             plan.captions = Some(task(args, share, Part::Captions, |c| Ok(open_sequences(&c.data, c.seed)?))?);
         }
+        // Where the recipe's model is the paper's, it is trained once.
+        variants.retain(|v| !v.is_of_recipe() || plan.has_own_recipe(v.part()));
         for seed in 0..seeds {
             for &variant in &variants {
                 let (mut config, examples) = match variant.part() {
-                    Part::Classes => (plan.classes()?.base.clone(), plan.classes()?.data[seed].train()?.len()),
-                    Part::Captions => (plan.captions()?.base.clone(), plan.captions()?.data[seed].train()?.len()),
+                    Part::Classes => (plan.classes()?.of(variant), plan.classes()?.data[seed].train()?.len()),
+                    Part::Captions => (plan.captions()?.of(variant), plan.captions()?.data[seed].train()?.len()),
                 };
                 seeded(&mut config, seed);
-                variant.apply(&mut config);
+                variant.apply(&mut config, examples);
+                let examples = match config.data.train_limit {
+                    0 => examples,
+                    most => examples.min(most),
+                };
                 let hash = match variant.part() {
                     Part::Classes => fingerprint(&config, &about_classes(&plan.classes()?.data[seed])?)?,
                     Part::Captions => fingerprint(&config, &about_captions(&plan.captions()?.data[seed])?)?,
@@ -181,6 +108,19 @@ impl Plan {
         }
         super::given::put(&mut plan, &args.given)?;
         Ok(plan)
+    }
+
+    /// Whether the recipe of a task has another model than the paper.
+    pub fn has_own_recipe(&self, part: Part) -> bool {
+        match part {
+            Part::Classes => self.classes.as_ref().is_some_and(|t| !t.differs.is_empty()),
+            Part::Captions => self.captions.as_ref().is_some_and(|t| !t.differs.is_empty()),
+        }
+    }
+
+    /// Those of `variants` that there are.
+    pub fn those(&self, variants: &[Variant]) -> Vec<Variant> {
+        variants.iter().copied().filter(|v| self.runs.iter().any(|r| r.variant == *v)).collect()
     }
 
     /// Number of seeds.
@@ -214,6 +154,13 @@ impl Plan {
     }
 }
 
+impl<D> Task<D> {
+    /// Settings that a variant begins with.
+    fn of(&self, variant: Variant) -> Config {
+        if variant.is_of_recipe() { self.base.clone() } else { self.paper.clone() }
+    }
+}
+
 fn seeded(config: &mut Config, seed: usize) {
     config.seed = seed as u64;
     config.sample.seed = seed as u64;
@@ -222,23 +169,29 @@ fn seeded(config: &mut Config, seed: usize) {
 /// A task's settings, and its data for every seed.
 fn task<D>(args: &Args, share: f64, part: Part, open: impl Fn(&Config) -> Result<D>) -> Result<Task<D>> {
     let recipe = args.scale.recipe(part).ok_or_else(|| Failure::ours("a task without a recipe"))?;
-    let (base, recipe_epochs) = base(args, share, part, recipe)?;
+    let (base, recipe_epochs) = settings_of(args, share, part, recipe, &[])?;
+    let (paper, _) = settings_of(args, share, part, recipe, &PAPER)?;
+    let mut differs = differences(&base, &paper)?;
+    if base.sample.schedule != paper.sample.schedule || base.sample.sampler != paper.sample.sampler {
+        differs.push("sampling".into());
+    }
     let of = |seed: usize| {
         let mut config = base.clone();
         seeded(&mut config, seed);
         open(&config)
     };
     let data = (0..args.seeds as usize).map(of).collect::<Result<_>>()?;
-    Ok(Task { recipe, base, recipe_epochs, data })
+    Ok(Task { recipe, base, paper, differs, recipe_epochs, data })
 }
 
-/// The recipe with what this command changes for every run.
-fn base(args: &Args, share: f64, part: Part, recipe: &str) -> Result<(Config, usize)> {
+/// The recipe with `model` and what this command changes for every run, which has the last word.
+fn settings_of(args: &Args, share: f64, part: Part, recipe: &str, model: &[&str]) -> Result<(Config, usize)> {
     let own = match part {
         Part::Classes => &args.class_sets,
         Part::Captions => &args.caption_sets,
     };
-    let sets: Vec<String> = args.sets.iter().chain(own).cloned().collect();
+    let model = model.iter().map(|s| s.to_string());
+    let sets: Vec<String> = model.chain(args.sets.iter().chain(own).cloned()).collect();
     let resolve = |path: Option<&String>| {
         let flags: Vec<_> = path.map(|d| ("--data".to_string(), format!("data.path={d:?}"))).into_iter().collect();
         recipe::resolve(recipe, &sets, &flags).map(|r| r.0).map_err(|f| one_task(args, recipe, f.into()))
@@ -331,25 +284,5 @@ mod tests {
         let mut smaller = data.clone();
         smaller.train = smaller.val.clone();
         assert_ne!(same, fingerprint(&config, &about_classes(&smaller).unwrap()).unwrap());
-    }
-
-    #[test]
-    fn variants_differ_in_what_they_say() {
-        let of = |v: Variant| {
-            let mut c = Config::default();
-            c.sample.guidance = 2.0;
-            v.apply(&mut c);
-            (c.model.method, c.loss.weighted, c.loss.kind, c.sample.guidance)
-        };
-        use LossKind::{CrossEntropy, Noise, X0};
-        assert_eq!(of(Variant::Weighted), (Method::Tdd, true, CrossEntropy, 2.0));
-        assert_eq!(of(Variant::Plain), (Method::Tdd, false, CrossEntropy, 2.0));
-        assert_eq!(of(Variant::Masked), (Method::Mdd, false, CrossEntropy, 2.0));
-        assert_eq!(of(Variant::Noise), (Method::Tdd, false, Noise, 1.0));
-        assert_eq!(of(Variant::X0), (Method::Tdd, false, X0, 1.0));
-        // Captions keep the coefficients of their recipe.
-        let recipe = Config::default().loss.weighted;
-        assert_eq!(of(Variant::CaptionTdd), (Method::Tdd, recipe, CrossEntropy, 2.0));
-        assert_eq!(of(Variant::CaptionMdd), (Method::Mdd, recipe, CrossEntropy, 2.0));
     }
 }

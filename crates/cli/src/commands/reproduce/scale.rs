@@ -17,6 +17,10 @@ pub enum What {
     Loss,
     /// TDD and MDD over epochs
     Curves,
+    /// TDD and MDD on few images for many epochs: which overfits first
+    Overfitting,
+    /// Networks trained by regression over sampling steps
+    Regression,
     /// The output distribution step by step
     Heatmap,
     /// Captions by TDD and by MDD beside those of people
@@ -49,8 +53,13 @@ pub enum Scale {
     Cifar10,
     /// Ten classes of ImageNet at 96×96, one GPU; needs --data
     Imagenette,
+    /// A thousand characters in fonts that were not trained on, one GPU; needs --data
+    Characters,
     /// Captions of COCO photos at 96×96, one GPU; needs --data
     Coco,
+    /// Captions of COCO photos at 224×224 in sub-words, days of one GPU; needs --data
+    #[value(name = "coco-224")]
+    Coco224,
     /// The paper's own: ImageNet and its captions at 224×224, many GPU days; needs --data
     Imagenet,
 }
@@ -65,7 +74,7 @@ impl What {
     pub fn part(self) -> Option<Part> {
         use What::*;
         match self {
-            Main | Ablation | Steps | Loss | Curves | Heatmap => Some(Part::Classes),
+            Main | Ablation | Steps | Loss | Curves | Overfitting | Regression | Heatmap => Some(Part::Classes),
             Captions | Clipscore | Trajectory | Tokens => Some(Part::Captions),
             All => None,
         }
@@ -80,10 +89,13 @@ impl Scale {
             (Scale::Digits, Part::Captions) => Some("shapes"),
             (Scale::Cifar10, Part::Classes) => Some("cifar10"),
             (Scale::Imagenette, Part::Classes) => Some("imagenette"),
+            (Scale::Characters, Part::Classes) => Some("characters"),
             (Scale::Coco, Part::Captions) => Some("coco-96"),
+            (Scale::Coco224, Part::Captions) => Some("coco-224"),
             (Scale::Imagenet, Part::Classes) => Some("imagenet-vit-b16"),
             (Scale::Imagenet, Part::Captions) => Some("imagenet-vl-captions"),
-            (Scale::Cifar10 | Scale::Imagenette, Part::Captions) | (Scale::Coco, Part::Classes) => None,
+            (Scale::Cifar10 | Scale::Imagenette | Scale::Characters, Part::Captions)
+            | (Scale::Coco | Scale::Coco224, Part::Classes) => None,
         }
     }
 
@@ -104,6 +116,11 @@ impl Scale {
                 "Ten classes of ImageNet at 96×96, not all thousand at 224×224: only the direction can be compared with \
                  the paper."
             }
+            (Scale::Characters, _) => {
+                "A thousand characters at 32×32, as many classes as ImageNet has and no photos: only the direction can be compared \
+                 with the paper."
+            }
+            (Scale::Coco224, _) => "COCO at 224×224 in sub-words: the paper's second task.",
             (Scale::Coco, _) => {
                 "COCO photos at 96×96 and a small network trained from scratch: only the direction can be compared with the \
                  paper."

@@ -55,11 +55,23 @@ pub struct Data {
     pub rows: Vec<Vec<Value>>,
 }
 
+/// What the paper says of a difference.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Paper {
+    /// So many points.
+    By(f64),
+    /// That it is positive.
+    Above,
+    /// That there is none to notice.
+    Same,
+    /// Nothing.
+    Silent,
+}
+
 /// That one number is above another.
 pub struct Claim {
     pub what: String,
-    /// The difference in the paper, in points; none where only its direction is told.
-    pub paper: Option<f64>,
+    pub paper: Paper,
     pub ours: f64,
     /// Standard error of ours.
     pub error: f64,
@@ -67,19 +79,19 @@ pub struct Claim {
 
 impl Claim {
     /// `a` minus `b`. The error is that of independent numbers, more than it is for the same test images.
-    pub fn new(what: &str, paper: f64, a: &Summary, b: &Summary) -> Claim {
+    pub fn new(what: &str, paper: Paper, a: &Summary, b: &Summary) -> Claim {
         let error = (a.uncertainty().powi(2) + b.uncertainty().powi(2)).sqrt();
-        Claim { what: what.into(), paper: Some(paper), ours: a.mean() - b.mean(), error }
-    }
-
-    /// That `a` is above `b`, without the paper's numbers.
-    pub fn of_sign(what: &str, a: &Summary, b: &Summary) -> Claim {
-        Claim { paper: None, ..Claim::new(what, 1.0, a, b) }
+        Claim { what: what.into(), paper, ours: a.mean() - b.mean(), error }
     }
 
     /// The difference in the paper, in words.
     pub fn of_paper(&self) -> String {
-        self.paper.map_or("above".into(), |p| format!("{p:+.2}"))
+        match self.paper {
+            Paper::By(p) => format!("{p:+.2}"),
+            Paper::Above => "above".into(),
+            Paper::Same => "no difference".into(),
+            Paper::Silent => "–".into(),
+        }
     }
 
     /// The difference here with its standard error: three decimals where two would hide it.
@@ -89,10 +101,18 @@ impl Claim {
     }
 
     pub fn verdict(&self) -> &'static str {
-        match (self.ours.abs() <= 2.0 * self.error, (self.ours > 0.0) == self.paper.is_none_or(|p| p > 0.0)) {
+        let told = match self.paper {
+            Paper::By(p) => Some(p > 0.0),
+            Paper::Above => Some(true),
+            Paper::Same | Paper::Silent => None,
+        };
+        match (self.ours.abs() <= 2.0 * self.error, told) {
+            (true, _) if self.paper == Paper::Same => "same, no difference",
             (true, _) => "too close to tell",
-            (false, true) => "same direction",
-            (false, false) => "opposite direction",
+            (false, Some(above)) if above == (self.ours > 0.0) => "same direction",
+            (false, Some(_)) => "opposite direction",
+            (false, None) if self.ours > 0.0 => "above",
+            (false, None) => "below",
         }
     }
 }
@@ -123,8 +143,8 @@ impl Section {
         }
         if !self.claims.is_empty() {
             let row =
-                |c: &Claim| vec![json!(c.what), json!(c.paper), json!(c.ours), json!(c.error), json!(c.verdict())];
-            let columns = vec!["claim", "paper_difference", "difference", "standard_error", "verdict"];
+                |c: &Claim| vec![json!(c.what), json!(c.of_paper()), json!(c.ours), json!(c.error), json!(c.verdict())];
+            let columns = vec!["claim", "paper", "difference", "standard_error", "verdict"];
             let name = format!("{}-claims", self.id);
             all.push(Data { name, columns, rows: self.claims.iter().map(row).collect() });
         }
@@ -225,11 +245,15 @@ mod tests {
     #[test]
     fn a_claim_needs_two_standard_errors() {
         // At 90 % of 10,000 images a difference has a standard error of 0.42.
-        let verdict = |paper, a, b| Claim::new("", paper, &of(a), &of(b)).verdict();
+        let verdict = |paper, a, b| Claim::new("", Paper::By(paper), &of(a), &of(b)).verdict();
         assert_eq!(verdict(0.5, 90.0, 88.0), "same direction");
         assert_eq!(verdict(0.5, 88.0, 90.0), "opposite direction");
         assert_eq!(verdict(-0.5, 88.0, 90.0), "same direction");
         assert_eq!(verdict(0.5, 90.0, 89.5), "too close to tell");
+        let without = |paper, a, b| Claim::new("", paper, &of(a), &of(b)).verdict();
+        assert_eq!(without(Paper::Above, 88.0, 90.0), "opposite direction");
+        assert_eq!(without(Paper::Same, 90.0, 89.5), "same, no difference");
+        assert_eq!((without(Paper::Same, 90.0, 88.0), without(Paper::Silent, 88.0, 90.0)), ("above", "below"));
         // Nothing right on either side has no error at all.
         assert_eq!(verdict(0.5, 0.0, 0.0), "too close to tell");
     }

@@ -1,7 +1,6 @@
 //! Captions by TDD and by its masked twin beside true ones, and how they score.
 
 use serde_json::{Value, json};
-use tweedie::config::{SampleConfig, Unmasking};
 use tweedie::data::SequenceFormat;
 use tweedie::evaluate::Captions;
 use tweedie::metrics::captions::{CaptionScores, Intervals};
@@ -9,13 +8,13 @@ use tweedie_figures::{Axis, BarSeries, BarsSpec, Drawing, Figure, Panel, PanelLi
 
 use super::super::caption_lab::{Score, mean};
 use super::super::lab::{Lab, deviation};
-use super::super::plan::Variant::{self, CaptionMdd, CaptionTdd};
-use super::super::section::{Claim, Data, Grid, Section, Shown, with_deviation};
-use super::sampling_name;
+use super::super::section::{Claim, Data, Grid, Paper, Section, Shown, with_deviation};
+use super::super::variant::Variant::{self, CaptionMdd, CaptionRecipeMdd, CaptionRecipeTdd, CaptionTdd};
+use super::caption_sampling_name;
 use crate::failure::Result;
 use crate::report::Align;
 
-pub const NEEDS: &[Variant] = &[CaptionTdd, CaptionMdd];
+pub const NEEDS: &[Variant] = &[CaptionTdd, CaptionMdd, CaptionRecipeTdd, CaptionRecipeMdd];
 
 /// Draws of the bootstrap.
 const DRAWS: usize = 1000;
@@ -43,11 +42,10 @@ const METRICS: [Metric; 3] = [
 ];
 
 impl Scored {
-    fn measure(lab: &mut Lab, variant: Variant, sample: &SampleConfig) -> Result<Scored> {
-        let steps = sample.steps;
+    fn measure(lab: &mut Lab, variant: Variant, steps: usize) -> Result<Scored> {
         let mut s = Scored { variant, steps, scores: Vec::new(), intervals: Vec::new(), exact: Vec::new() };
         for seed in 0..lab.plan.seeds() {
-            let made = lab.captions(variant, seed, sample.steps)?;
+            let made = lab.captions(variant, seed, steps)?;
             let scores = made.scores()?;
             s.intervals.push(scores.bootstrap(DRAWS, 0));
             s.scores.push(scores);
@@ -58,8 +56,7 @@ impl Scored {
 
     /// "TDD, 10 steps".
     fn name(&self) -> String {
-        let model = if self.variant == CaptionMdd { "MDD" } else { "TDD" };
-        format!("{model}, {} step{}", self.steps, if self.steps == 1 { "" } else { "s" })
+        format!("{}, {} step{}", self.variant.name(), self.steps, if self.steps == 1 { "" } else { "s" })
     }
 
     fn of(&self, metric: &Metric) -> Vec<f64> {
@@ -78,28 +75,39 @@ impl Scored {
 }
 
 pub fn make(lab: &mut Lab) -> Result<Section> {
-    let full = lab.caption_sampling()?;
-    let one = SampleConfig { steps: 1, ..full.clone() };
+    let steps = lab.caption_steps()?;
     let embedded = lab.plan.captions()?.data[0].format == SequenceFormat::Embedded;
+    let variants = lab.plan.those(NEEDS);
     let mut rows = Vec::new();
-    for &variant in NEEDS {
-        for sample in [&full, &one] {
-            rows.push(Scored::measure(lab, variant, sample)?);
+    for &variant in &variants {
+        for steps in [steps, 1] {
+            rows.push(Scored::measure(lab, variant, steps)?);
         }
     }
-    let (figure, gallery, picked) = gallery(lab, full.steps)?;
+    let (figure, gallery, picked) = gallery(lab, &variants, steps)?;
     let bars = bars(&rows)?;
-    let (tdd, mdd) = (&rows[0], &rows[2]);
-    let claim = |what: &str, a: &[Vec<f64>], b: &[Vec<f64>]| {
+    let claim = |what: &str, paper: Paper, a: &[Vec<f64>], b: &[Vec<f64>]| {
         let d = Score::difference(a, b);
-        Claim { what: what.into(), paper: None, ours: d.mean(), error: d.uncertainty() }
+        Claim { what: what.into(), paper, ours: d.mean(), error: d.uncertainty() }
     };
-    let mut claims = vec![claim("TDD’s captions better than MDD’s, by CIDEr-D", &tdd.cider(), &mdd.cider())];
-    if embedded {
-        claims.push(claim("TDD’s captions right more often than MDD’s, in %", &tdd.exact, &mdd.exact));
+    // Pairs of rows with all steps: the paper's model, then the recipe's.
+    let mut claims = Vec::new();
+    let whose = [("", Paper::Above), (" (the recipe’s model, not the paper’s)", Paper::Silent)];
+    for (pair, (whose, paper)) in rows.chunks_exact(4).zip(whose) {
+        let (tdd, mdd) = (&pair[0], &pair[2]);
+        claims.push(claim(
+            &format!("TDD’s captions better than MDD’s, by CIDEr-D{whose}"),
+            paper,
+            &tdd.cider(),
+            &mdd.cider(),
+        ));
+        if embedded {
+            let what = format!("TDD’s captions right more often than MDD’s, in %{whose}");
+            claims.push(claim(&what, paper, &tdd.exact, &mdd.exact));
+        }
     }
     let several = if lab.plan.seeds() > 1 { " (means over seeds of its ends)" } else { "" };
-    let references = &lab.captions(CaptionTdd, 0, full.steps)?.references;
+    let references = &lab.captions(CaptionTdd, 0, steps)?.references;
     let per_image = mean(&references.iter().map(|r| r.len() as f64).collect::<Vec<_>>());
     let mut text = vec![
         "The paper shows some captions by both models and finds TDD’s clearly better; it gives no scores against references. \
@@ -110,7 +118,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
              resampled sets of images{several}. A claim’s error is of differences image by image.",
             references.len()
         ),
-        sampling_said(&full),
+        sampling_said(lab, &variants)?,
         picked,
     ];
     if embedded {
@@ -140,13 +148,16 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     })
 }
 
-/// How both are sampled, in words.
-fn sampling_said(s: &SampleConfig) -> String {
-    let order = match s.unmask {
-        Unmasking::Confident => "the most certain words first",
-        Unmasking::Random => "words in random order",
+/// How each is sampled, in words, and in what the recipe's model is not the paper's.
+fn sampling_said(lab: &Lab, variants: &[Variant]) -> Result<String> {
+    let of = |v: &Variant| Ok(format!("{}: {}", v.name(), caption_sampling_name(lab.caption_config(*v)?)));
+    let all = variants.iter().map(of).collect::<Result<Vec<String>>>()?;
+    let differs = &lab.plan.captions()?.differs;
+    let recipe = match differs.is_empty() {
+        true => String::new(),
+        false => format!(" The recipe’s model has {}; rows without a name are of the paper’s.", differs.join(", ")),
     };
-    format!("Sampling: {}; MDD reveals {order}.", sampling_name(s))
+    Ok(format!("Sampling. {}.{recipe}", all.join("; ")))
 }
 
 /// As [`with_deviation`], with the two decimals that percent have elsewhere.
@@ -218,7 +229,7 @@ fn bars(rows: &[Scored]) -> Result<Drawing> {
             errors: Some(scores.iter().map(Score::uncertainty).collect()),
         }],
         decimals: Some(2),
-        size: Some((400.0, 250.0)),
+        size: Some((130.0 + 68.0 * rows.len() as f64, 250.0)),
         ..BarsSpec::default()
     })?)
 }
@@ -234,8 +245,9 @@ fn pick(n: usize, (first, more): (usize, usize), wrong: impl Fn(usize) -> bool) 
 }
 
 /// Images with references and captions; which they are.
-fn gallery(lab: &mut Lab, steps: usize) -> Result<(Drawing, Data, String)> {
-    let [tdd, mdd] = lab.both_captions(0, steps)?;
+fn gallery(lab: &mut Lab, variants: &[Variant], steps: usize) -> Result<(Drawing, Data, String)> {
+    let all = lab.all_captions(variants, 0, steps)?;
+    let (tdd, mdd) = (all[0].clone(), all[1].clone());
     let source = lab.caption_test(CaptionTdd, 0)?;
     let exact = lab.plan.captions()?.data[0].format == SequenceFormat::Embedded;
     let wrong = |i: usize| !tdd.matches[i] || !mdd.matches[i];
@@ -258,7 +270,7 @@ fn gallery(lab: &mut Lab, steps: usize) -> Result<(Drawing, Data, String)> {
         width: Some(600.0),
         side: Some(80.0),
     })?;
-    let of = |name: &'static str, made: &Captions, i: usize| {
+    let of = |name: &'static str, made: &Captions, i: usize| -> Vec<Value> {
         vec![
             json!(made.indices[i]),
             json!(source.place(made.indices[i] as usize)),
@@ -269,7 +281,8 @@ fn gallery(lab: &mut Lab, steps: usize) -> Result<(Drawing, Data, String)> {
             json!(made.references[i].join(" | ")),
         ]
     };
-    let rows = (0..tdd.texts.len()).flat_map(|i| [of("TDD", &tdd, i), of("MDD", &mdd, i)]).collect();
+    let each = |i: usize| variants.iter().zip(&all).map(|(v, made)| of(v.name(), made, i)).collect::<Vec<_>>();
+    let rows = (0..tdd.texts.len()).flat_map(each).collect();
     let columns = vec!["image", "place", "in_figure", "model", "caption", "equals_a_reference", "references"];
     let data = Data { name: "captions".into(), columns, rows };
     let said = format!(

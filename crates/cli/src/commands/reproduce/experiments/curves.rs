@@ -3,8 +3,8 @@
 use tweedie_figures::{Axis, Figure, LinesSpec, Series};
 
 use super::super::lab::Lab;
-use super::super::plan::Variant::{self, Masked, Plain, Weighted};
 use super::super::section::{Data, Section, Shown};
+use super::super::variant::Variant::{self, Masked, Plain, Weighted};
 use super::history::{History, top1};
 use super::sampling_name;
 use crate::failure::Result;
@@ -29,7 +29,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     })?;
     let data = &lab.plan.classes()?.data[0];
     let images = data.val()?.len();
-    let limit = match lab.plan.classes()?.base.train.eval_images {
+    let limit = match lab.plan.classes()?.paper.train.eval_images {
         0 => String::new(),
         n => format!(" (at most {n} of them at a time)"),
     };

@@ -8,9 +8,9 @@ use tweedie::sample::{Prediction, softmax};
 use tweedie_figures::{Axis, Figure, LinesSpec, Series};
 
 use super::super::lab::Lab;
-use super::super::plan::Variant::{self, Plain, Weighted};
 use super::super::runs::stop_if_asked;
 use super::super::section::{Data, Section, Shown};
+use super::super::variant::Variant::{self, Plain, Weighted};
 use super::{over_seeds, sampling_name};
 use crate::failure::Result;
 use crate::shared::looks;
@@ -108,7 +108,7 @@ fn all_images(lab: &mut Lab, variant: Variant, rows: &mut Vec<Vec<Value>>) -> Re
 
 /// What label smoothing leaves of certainty, in words.
 fn most_certain(lab: &Lab) -> Result<String> {
-    let smoothing = lab.plan.classes()?.base.loss.smoothing;
+    let smoothing = lab.plan.classes()?.paper.loss.smoothing;
     Ok(match smoothing > 0.0 {
         true => format!(
             " Label smoothing of {smoothing} asks for {:.3} at most; guidance can go beyond where the condition matters, which at \

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tweedie_figures::Series;
 
 use super::super::lab::{Lab, deviation};
-use super::super::plan::Variant;
+use super::super::variant::Variant;
 use crate::failure::Result;
 
 /// A quantity of one variant: x, and y of every seed.

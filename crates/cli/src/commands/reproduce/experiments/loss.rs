@@ -3,8 +3,8 @@
 use tweedie_figures::{Axis, Figure, LinesSpec};
 
 use super::super::lab::Lab;
-use super::super::plan::Variant::{self, Noise, Plain, X0};
 use super::super::section::{Data, Section, Shown};
+use super::super::variant::Variant::{self, Noise, Plain, X0};
 use super::history::{History, top1};
 use crate::failure::Result;
 
@@ -15,7 +15,7 @@ const POINTS: usize = 40;
 
 pub fn make(lab: &mut Lab) -> Result<Section> {
     let v = lab.plan.classes()?.data[0].class_names.len().max(2) as f64;
-    let lambda = lab.plan.classes()?.base.process.lambda;
+    let lambda = lab.plan.classes()?.paper.process.lambda;
     // What the best constant costs when classes are equally frequent; losses of different kinds in one unit.
     let constant = |variant: Variant| match variant {
         Noise => 1.0,

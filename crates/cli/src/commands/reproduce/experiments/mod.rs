@@ -8,25 +8,29 @@ mod heatmap;
 mod history;
 mod loss;
 mod main;
+mod overfitting;
+mod regression;
 mod steps;
 mod tokens;
 mod trajectory;
 
-use tweedie::config::{SampleConfig, SamplerKind};
+use tweedie::config::{Config, GuidanceShape, Method, SampleConfig, SamplerKind, Unmasking};
 use tweedie_figures::Series;
 
 use super::caption_lab::mean;
 use super::lab::{Lab, deviation};
-use super::plan::Variant;
 use super::scale::What;
 use super::section::Section;
+use super::variant::Variant;
 use crate::failure::{Failure, Result};
 
 /// Everything, in the order of the paper.
-pub const ORDER: [What; 10] = [
+pub const ORDER: [What; 12] = [
     What::Main,
     What::Curves,
+    What::Overfitting,
     What::Loss,
+    What::Regression,
     What::Steps,
     What::Ablation,
     What::Heatmap,
@@ -44,6 +48,8 @@ pub fn needs(what: What) -> &'static [Variant] {
         What::Steps => steps::NEEDS,
         What::Loss => loss::NEEDS,
         What::Curves => curves::NEEDS,
+        What::Overfitting => overfitting::NEEDS,
+        What::Regression => regression::NEEDS,
         What::Heatmap => heatmap::NEEDS,
         What::Captions => captions::NEEDS,
         What::Clipscore => clipscore::NEEDS,
@@ -61,6 +67,8 @@ pub fn make(what: What, lab: &mut Lab) -> Result<Section> {
         What::Steps => steps::make(lab),
         What::Loss => loss::make(lab),
         What::Curves => curves::make(lab),
+        What::Overfitting => overfitting::make(lab),
+        What::Regression => regression::make(lab),
         What::Heatmap => heatmap::make(lab),
         What::Captions => captions::make(lab),
         What::Clipscore => clipscore::make(lab),
@@ -72,18 +80,49 @@ pub fn make(what: What, lab: &mut Lab) -> Result<Section> {
 
 /// "20 steps, guidance 2, argmax".
 fn sampling_name(s: &SampleConfig) -> String {
-    let sampler = match s.sampler {
+    sampling_by(s, sampler_name(s.sampler))
+}
+
+/// The same with a sampler's name of your own.
+fn sampling_by(s: &SampleConfig, sampler: &str) -> String {
+    let guidance = match (s.guidance == 1.0, s.guidance_shape) {
+        (true, _) => "no guidance".into(),
+        (false, GuidanceShape::Constant) => format!("guidance {}", s.guidance),
+        (false, GuidanceShape::Linear) => format!("guidance up to {}", s.guidance),
+    };
+    match s.steps {
+        1 => format!("1 step, {guidance}"),
+        n => format!("{n} steps, {guidance}, {sampler}"),
+    }
+}
+
+fn sampler_name(sampler: SamplerKind) -> &'static str {
+    match sampler {
         SamplerKind::Argmax => "argmax",
         SamplerKind::Multinomial => "multinomial",
         SamplerKind::Softmax => "softmax",
         SamplerKind::Ddim => "DDIM",
         SamplerKind::Ancestral => "ancestral",
-    };
-    let guidance = if s.guidance == 1.0 { "no guidance".into() } else { format!("guidance {}", s.guidance) };
-    match s.steps {
-        1 => format!("1 step, {guidance}"),
-        n => format!("{n} steps, {guidance}, {sampler}"),
     }
+}
+
+/// How words come about in captions by a run with these settings: "10 steps, no guidance, argmax and noise again".
+fn caption_sampling_name(c: &Config) -> String {
+    let s = &c.sample;
+    let surest = s.unmask == Unmasking::Confident;
+    let how = match c.model.method {
+        Method::Mdd if surest => "the surest masked words first",
+        Method::Mdd => "masked words in random order",
+        Method::Tdd if c.train.known > 0.0 && s.settles() => "the surest words settled first",
+        Method::Tdd if s.sampler == SamplerKind::Argmax => "argmax and noise again",
+        Method::Tdd => sampler_name(s.sampler),
+    };
+    let along = match s.schedule.as_str() {
+        "" => String::new(),
+        _ if c.model.method == Method::Mdd => String::new(),
+        name => format!(", along {name} steps"),
+    };
+    format!("{}{along}", sampling_by(s, how))
 }
 
 /// A curve over sampling steps: mean over seeds with a band of one deviation.

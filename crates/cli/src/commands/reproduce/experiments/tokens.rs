@@ -5,9 +5,9 @@ use tweedie_figures::{Axis, Figure, HeatmapSpec, LinesSpec, Panel, PanelLine, Pa
 
 use super::super::caption_lab::{CANDIDATES, Story};
 use super::super::lab::Lab;
-use super::super::plan::Variant::{self, CaptionTdd};
 use super::super::section::{Data, Grid, Section, Shown};
-use super::sampling_name;
+use super::super::variant::Variant::{self, CaptionTdd};
+use super::caption_sampling_name;
 use crate::failure::Result;
 use crate::report::Align;
 use tweedie::generate::Token;
@@ -161,7 +161,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
              probability (of the wrong word at first, of the right one at last) is largest. Stable: one word led at every step; \
              the one whose least probability is largest. Contested: the one whose second candidate \
              had most probability, summed over steps.",
-            sampling_name(&lab.caption_sampling()?),
+            caption_sampling_name(lab.caption_config(CaptionTdd)?),
             places.len(),
             stories.len()
         ),

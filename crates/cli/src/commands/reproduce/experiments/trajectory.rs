@@ -5,9 +5,9 @@ use tweedie_figures::{Axis, Figure, LinesSpec, Panel, PanelLine, PanelsSpec, Ser
 
 use super::super::caption_lab::{Story, mean};
 use super::super::lab::Lab;
-use super::super::plan::Variant::{self, CaptionMdd, CaptionTdd};
 use super::super::section::{Data, Section, Shown};
-use super::{over_seeds, sampling_name};
+use super::super::variant::Variant::{self, CaptionMdd, CaptionTdd};
+use super::{caption_sampling_name, over_seeds};
 use crate::failure::Result;
 use tweedie::generate::Step;
 
@@ -37,7 +37,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         })?,
     });
     let at_first: Vec<f64> = first_right.iter().filter(|f| f.0 == CaptionTdd).map(|f| f.1).collect();
-    let sampling = lab.caption_sampling()?;
+    let sampling = caption_sampling_name(lab.caption_config(CaptionTdd)?);
     Ok(Section {
         id: "trajectory",
         title: "How a caption comes about".into(),
@@ -49,7 +49,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
             format!(
                 "{}. At its first step, from pure noise, TDD’s guess already has {:.1} % of the words (and ends) that the \
                  caption will have.",
-                sampling_name(&sampling),
+                sampling,
                 mean(&at_first)
             ),
             format!(
