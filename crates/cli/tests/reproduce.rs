@@ -318,7 +318,7 @@ fn captions_score_as_the_command_that_scores_says() {
         "argmax and noise again",
         "the surest words settled first",
         "the recipe’s model, not the paper’s",
-        "train.known = 0.8",
+        "train.known = 0.8 (the paper: 0.0)",
     ] {
         assert!(html.contains(words), "no '{words}' in the report");
     }

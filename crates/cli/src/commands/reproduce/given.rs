@@ -91,7 +91,7 @@ fn open(wanted: &Planned, path: &Path) -> Result<Given> {
             .ok_or_else(|| Failure::input(format!("{}: it holds no intact checkpoint", run.display())))?,
     };
     let step = checkpoint::load_state(&checkpoint)?.step;
-    let differs = differences(&wanted.config, &config)?;
+    let differs = told_differences(&wanted.config, &config)?;
     Ok(Given { path: run, checkpoint, step, epochs: config.train.epochs, differs })
 }
 
@@ -125,8 +125,21 @@ fn misfit(wanted: &Config, have: &Config) -> Option<String> {
     None
 }
 
-/// Settings that differ, as `key = have (plan: want)`. How a model is sampled is the plan's choice, and places do not matter.
-pub fn differences(wanted: &Config, have: &Config) -> Result<Vec<String>> {
+/// Settings that differ, as `key = have (plan: want)`.
+fn told_differences(wanted: &Config, have: &Config) -> Result<Vec<String>> {
+    let differ = differences(wanted, have)?;
+    Ok(differ.into_iter().map(|d| format!("{} = {} (plan: {})", d.key, d.have, d.want)).collect())
+}
+
+/// A setting in which two runs are not alike.
+pub struct Difference {
+    pub key: String,
+    pub have: String,
+    pub want: String,
+}
+
+/// Settings that differ. How a model is sampled is the plan's choice, and places do not matter.
+pub fn differences(wanted: &Config, have: &Config) -> Result<Vec<Difference>> {
     let (mut a, mut b) = (Vec::new(), Vec::new());
     flatten("", &as_written(wanted)?, &mut a);
     flatten("", &as_written(have)?, &mut b);
@@ -136,9 +149,9 @@ pub fn differences(wanted: &Config, have: &Config) -> Result<Vec<String>> {
             ["train.eval_every", "train.eval_images", "train.checkpoint_every", "train.keep", "train.log_every"];
         k.starts_with("sample.") || places.contains(&k) || course.contains(&k)
     };
-    let differ = a.iter().filter(|(k, _)| !ignored(k)).filter_map(|(k, want)| {
-        let have = b.iter().find(|o| o.0 == *k).map_or("nothing".to_string(), |o| o.1.clone());
-        (have != *want).then(|| format!("{k} = {have} (plan: {want})"))
+    let differ = a.into_iter().filter(|(k, _)| !ignored(k)).filter_map(|(key, want)| {
+        let have = b.iter().find(|o| o.0 == key).map_or("nothing".to_string(), |o| o.1.clone());
+        (have != want).then_some(Difference { key, have, want })
     });
     Ok(differ.collect())
 }
@@ -185,10 +198,13 @@ mod tests {
             c.data.path = "elsewhere".into();
         });
         let epochs = wanted.train.epochs;
-        assert_eq!(differences(&wanted, &longer).unwrap(), [format!("train.epochs = {} (plan: {epochs})", epochs + 1)]);
+        assert_eq!(
+            told_differences(&wanted, &longer).unwrap(),
+            [format!("train.epochs = {} (plan: {epochs})", epochs + 1)]
+        );
         // Numbers are those that a user would write.
         let knows = with(&|c| c.train.known = 0.8);
-        assert_eq!(differences(&wanted, &knows).unwrap(), ["train.known = 0.8 (plan: 0.0)"]);
-        assert_eq!(differences(&knows, &wanted).unwrap(), ["train.known = 0.0 (plan: 0.8)"]);
+        assert_eq!(told_differences(&wanted, &knows).unwrap(), ["train.known = 0.8 (plan: 0.0)"]);
+        assert_eq!(told_differences(&knows, &wanted).unwrap(), ["train.known = 0.0 (plan: 0.8)"]);
     }
 }

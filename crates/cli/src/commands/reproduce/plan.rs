@@ -171,7 +171,9 @@ fn task<D>(args: &Args, share: f64, part: Part, open: impl Fn(&Config) -> Result
     let recipe = args.scale.recipe(part).ok_or_else(|| Failure::ours("a task without a recipe"))?;
     let (base, recipe_epochs) = settings_of(args, share, part, recipe, &[])?;
     let (paper, _) = settings_of(args, share, part, recipe, &PAPER)?;
-    let mut differs = differences(&base, &paper)?;
+    let differ = differences(&paper, &base)?;
+    let mut differs: Vec<String> =
+        differ.into_iter().map(|d| format!("{} = {} (the paper: {})", d.key, d.have, d.want)).collect();
     if base.sample.schedule != paper.sample.schedule || base.sample.sampler != paper.sample.sampler {
         differs.push("sampling".into());
     }
