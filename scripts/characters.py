@@ -29,7 +29,7 @@ import numpy as np
 import PIL
 import pyarrow as pa
 import pyarrow.parquet as pq
-from PIL import Image, ImageDraw, ImageFont, features
+from PIL import Image, ImageChops, ImageDraw, ImageFont, features
 
 FONTS = Path("/usr/share/fonts")
 
@@ -69,9 +69,9 @@ TURN = 12      # degrees, U
 SHEAR = 0.2    # U
 SCALE = 0.15   # of each side, as a factor of 1 ± this, U
 SHIFT = 2.5    # pixels, U
-BEND = 0.9     # pixels, S, of 5×5 points
-BLUR = 1.1     # pixels, S, from 0 to this
-NOISE = 0.22   # of black to white, S, from 0 to this
+BEND = 0.8     # pixels, S, of 5×5 points
+BLUR = 0.9     # pixels, S, from 0 to this
+NOISE = 0.2    # of black to white, S, from 0 to this
 
 
 def open_fonts():
@@ -103,16 +103,21 @@ def characters():
     return sorted(sorted(found, key=lambda c: hashlib.sha256(c.encode()).digest())[:CLASSES])
 
 
+def drawn(font, c, side):
+    """A character on a page of this side, with its ink in the middle, and the longer side of its ink."""
+    page = Image.new("L", (side, side))
+    ImageDraw.Draw(page).text((side // 2, side // 2), c, font=font, fill=255, anchor="mm")
+    l, t, r, b = page.getbbox()
+    return ImageChops.offset(page, (side - l - r) // 2, (side - t - b) // 2), max(r - l, b - t)
+
+
 def glyphs(file, chars):
-    """Each character as an array of 0…1 (ink) whose middle is the middle of its ink, large enough to be turned."""
-    extent = sorted(max(r - l, b - t) for l, t, r, b in map(load(file, 100).getbbox, chars))[len(chars) // 2]
+    """Each character as an array of 0…1 (ink), large enough to be turned."""
+    probe = load(file, 100)
+    extent = sorted(drawn(probe, c, 200)[1] for c in chars)[len(chars) // 2]
     font = load(file, round(100 * FINE * GLYPH / extent))
-    side = 2 * FINE * SIDE
     for c in chars:
-        l, t, r, b = font.getbbox(c)
-        page = Image.new("L", (side, side))
-        ImageDraw.Draw(page).text(((side - l - r) // 2, (side - t - b) // 2), c, font=font, fill=255)
-        yield np.asarray(page, np.float64) / 255
+        yield np.asarray(drawn(font, c, 2 * FINE * SIDE)[0], np.float64) / 255
 
 
 def between(points, places):
@@ -151,7 +156,7 @@ def distorted(glyph, key):
         for axis in (0, 1):
             wide = np.pad(v, [(3, 3) if a == axis else (0, 0) for a in (0, 1)])
             v = sum(t * np.take(wide, range(i, i + SIDE), axis) for i, t in enumerate(tap))
-    paper, contrast = 1 - 0.3 * paper, 0.35 + 0.35 * ink
+    paper, contrast = 1 - 0.3 * paper, 0.4 + 0.3 * ink
     v = paper - contrast * v + rng.normal(0, noise * NOISE, v.shape)
     levels = np.clip(np.rint(v * (LEVELS - 1)), 0, LEVELS - 1).astype(np.uint8)
     return levels * (255 // (LEVELS - 1))
