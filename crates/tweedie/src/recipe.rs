@@ -37,6 +37,7 @@ recipes! {
     "shapes": "captions of embedded scenes, minutes on a CPU",
     "cifar10": "CIFAR-10 from scratch, one GPU",
     "imagenette": "ten ImageNet classes at 96×96, one GPU",
+    "characters": "1,000 kanji in unseen fonts, 32×32 grey, one GPU",
     "coco-96": "captions of COCO photos at 96×96, one GPU",
     "flickr8k": "captions of Flickr8k at 96×96, one GPU",
     "coco-captions": "captions of COCO at 224×224",
