@@ -11,7 +11,7 @@ use crate::train::Trainer;
 /// Two blocks of width 4 on a 2 × 2 grid.
 fn config() -> ModelConfig {
     let mut c = ModelConfig::preset("digits").unwrap();
-    c.encoder = VitConfig { image: 8, patch: 4, channels: 1, width: 4, depth: 2, heads: 2, drop_path: 0.0 };
+    c.encoder = VitConfig { image: 8, patch: 4, channels: 1, width: 4, depth: 2, heads: 2, drop_path: 0.0, class_tokens: 1 };
     c
 }
 
