@@ -18,6 +18,7 @@ pub use config::{
 pub use context::{Context, Input};
 pub use layers::{Drop, Pass};
 pub use pretrained::load_encoder;
+pub(crate) use pretrained::resize_patches;
 pub use vit::{Gelu, VitConfig};
 
 use std::cell::RefCell;
@@ -300,7 +301,8 @@ impl Model {
     /// MDD's features: the condition of its single, always masked token, \[B, width\]; of several class tokens their mean.
     pub fn masked_features(&self, p: &Pass, cond: &Var) -> Result<Var> {
         let several = self.config.pool == Pool::Cls && self.config.encoder.class_tokens > 1;
-        let mean = several.then(|| tokens::mean_tokens(p.tape, cond, 0..self.config.encoder.class_tokens)).transpose()?;
+        let mean =
+            several.then(|| tokens::mean_tokens(p.tape, cond, 0..self.config.encoder.class_tokens)).transpose()?;
         let cond = mean.as_ref().unwrap_or(cond);
         let &[b, 1, d] = cond.shape() else {
             return Err(Error::Input(format!(

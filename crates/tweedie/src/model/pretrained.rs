@@ -186,12 +186,18 @@ impl<'a> File<'a> {
     /// Class tokens \[1, n, width\]: the one of the file, the others as they are in `own`; or all n of a file that has as many.
     fn class_tokens(&mut self, shape: &[usize], mut own: Vec<f32>, notes: &mut Vec<String>) -> Result<Vec<f32>> {
         let (n, width) = (shape[1], shape[2]);
-        if self.get("cls_token")?.shape != [1, 1, width] || n == 1 {
-            return self.take("cls_token", shape);
+        match self.get("cls_token")?.shape[..] {
+            [1, 1, w] if w == width && n > 1 => {}
+            [1, m, w] if w == width && m != n => {
+                let hint = format!("set model.encoder.class_tokens = {m}");
+                return Err(self.misfit("cls_token", &[1, m, w], shape, &hint));
+            }
+            _ => return self.take("cls_token", shape),
         }
         own[..width].copy_from_slice(&self.remove("cls_token")?.data);
         let new = n - 1;
-        let what = format!("the file has one class token, the model {n}: the other {new} start from new initial values");
+        let what =
+            format!("the file has one class token, the model {n}: the other {new} start from new initial values");
         notes.push(format!("{what} (model.encoder.class_tokens)"));
         Ok(own)
     }
@@ -271,9 +277,21 @@ fn root(n: usize) -> Option<usize> {
     (r * r == n).then_some(r)
 }
 
+/// Fit a tensor \[1, `before` + from² + others, width\] with a row for each patch to another grid; the rows before and behind stay.
+pub(crate) fn resize_patches(t: &mut NamedTensor, before: usize, from: usize, to: usize) {
+    let (&[1, rows, width], patches) = (&t.shape[..], from * from) else { return };
+    if rows < before + patches {
+        return;
+    }
+    let (head, rest) = t.data.split_at(before * width);
+    let (grid, tail) = rest.split_at(patches * width);
+    let resized = [head, &resize(grid, from, to, width), tail].concat();
+    (t.shape, t.data) = (vec![1, rows - patches + to * to, width], resized.into());
+}
+
 /// Resize a grid \[from, from, width\] to \[to, to, width\] as PyTorch's `interpolate(mode="bicubic", align_corners=False)`
 /// does, without its antialiasing.
-pub(crate) fn resize(grid: &[f32], from: usize, to: usize, width: usize) -> Vec<f32> {
+fn resize(grid: &[f32], from: usize, to: usize, width: usize) -> Vec<f32> {
     let taps: Vec<[(usize, f64); 4]> = (0..to).map(|i| taps(i, from, to)).collect();
     let mut out = Vec::with_capacity(to * to * width);
     for rows in &taps {
