@@ -338,6 +338,24 @@ fn every_row_left_out_is_listed() {
     assert!(long > 5 && all.len() - long > 5, "{all:?}");
 }
 
+/// A run that starts from another one, and goes on without it.
+#[test]
+fn a_warm_start_is_one_flag() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    succeeds(train_digits(dir, 1, &["--out", "a"]));
+    let (_, err) = succeeds(train_digits(dir, 1, &["--out", "b", "--init-from", "a"]));
+    assert!(err.contains("starts from the averaged weights of a/checkpoints/step-"), "{err}");
+    let config = fs::read_to_string(dir.join("b/config.toml")).unwrap();
+    assert!(config.contains("init_from = \"a\""), "{config}");
+    fs::remove_dir_all(dir.join("a")).unwrap();
+    succeeds(train(dir, &["--resume", "b", "--set", "train.epochs=2"]));
+    refused(train_digits(dir, 1, &["--out", "c", "--init-from", "a"]), &["train.init_from", "a is not a run"]);
+    let wider = train_digits(dir, 1, &["--out", "c", "--init-from", "b", "--set", "model.denoiser.width=32"]);
+    refused(wider, &["set model.denoiser.width = 64 (here 32)"]);
+    assert!(!dir.join("c").exists());
+}
+
 #[test]
 fn help_names_every_recipe() {
     let dir = tempfile::tempdir().unwrap();

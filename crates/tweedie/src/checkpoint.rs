@@ -17,8 +17,8 @@ use serde_json::{Map, Value};
 mod read;
 
 pub use read::{
-    Chosen, Found, Latest, Restored, intact_parts, latest, load, load_best, load_latest, load_part, load_state,
-    load_weights, restore_newest,
+    Chosen, Found, Latest, Restored, fingerprint, intact_parts, latest, load, load_best, load_latest, load_part,
+    load_state, load_weights, restore_newest,
 };
 
 use crate::error::{Error, Result};

@@ -41,10 +41,13 @@ recipes! {
     "coco-96": "captions of COCO photos at 96×96, one GPU",
     "flickr8k": "captions of Flickr8k at 96×96, one GPU",
     "coco-captions": "captions of COCO at 224×224",
+    "coco-224": "captions of COCO at 224×224, as near to the paper's model as is known",
     "imagenet-vl-captions": "captions of ImageNet (imagenet-1k-vl-enriched)",
     "ptb-chars": "Penn Treebank as characters, one GPU",
     "wikitext2": "WikiText-2 as words, one GPU",
     "imagenet-vit-b16": "the paper's run on ImageNet",
+    "imagenet-vit-l16": "ViT-L/16 on ImageNet, days on one GPU",
+    "imagenet-vit-h14-448": "ViT-H/14 at 448×448 on ImageNet, weeks on one GPU",
 }
 
 /// All names, in one line.
@@ -127,6 +130,54 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{MaskWeight, SamplerKind, Unmasking};
+    use crate::data::Task;
+    use crate::model::{ConditionAttention, DenoiserKind, Method, Sizes, count_parameters};
+
+    /// Parameters of the paper's table, counted; the recipes say the same numbers.
+    #[test]
+    fn recipes_of_the_papers_table_have_its_sizes() {
+        for (name, side, of_twin, tdd, denoiser, papers) in [
+            ("imagenet-vit-b16", 224, 86_567_656, 109_982_440, 24_183_784, 87),
+            ("imagenet-vit-l16", 224, 304_326_632, 345_507_816, 42_206_184, 305),
+            ("imagenet-vit-h14-448", 448, 633_028_840, 696_957_160, 65_209_320, 632),
+        ] {
+            let recipe = RECIPES.iter().find(|r| r.name == name).unwrap();
+            let c = Config::preset(name).unwrap().model;
+            let count = |method| {
+                count_parameters(&ModelConfig { method, ..c.clone() }, Sizes { vocab: 1000, tokens: 1 }).unwrap()
+            };
+            let (all, head) = count(Method::Tdd);
+            let twin = count(Method::Mdd).0;
+            assert_eq!((c.encoder.image, all, head, twin), (side, tdd, denoiser, of_twin), "{name}");
+            assert!(twin.abs_diff(papers * 1_000_000) < 1_100_000, "{name}: {twin}");
+            let millions = |n: usize| format!("{:.1} M", n as f64 / 1e6);
+            let said = format!("{} parameters, {} of them in the denoiser", millions(all), millions(head));
+            assert!(recipe.text.contains(&said), "{name}: {said}");
+        }
+    }
+
+    /// The twin of captions is trained and drawn as suits it best; the paper's recipe draws it as the paper does.
+    #[test]
+    fn recipes_of_captions_have_a_twin_that_is_treated_well() {
+        for r in RECIPES {
+            let c = Config::preset(r.name).unwrap();
+            if c.data.task == Task::Caption {
+                assert_eq!(c.loss.mask_weight, MaskWeight::Plain, "{}", r.name);
+                assert_eq!(c.sample.unmask == Unmasking::Random, r.name == "coco-224", "{}", r.name);
+            }
+        }
+        let c = Config::preset("coco-224").unwrap();
+        assert_eq!((c.sample.sampler, c.sample.steps, c.train.known), (SamplerKind::Argmax, 100, 0.0));
+        let d = &c.model.denoiser;
+        assert_eq!((d.kind, d.condition_attention), (DenoiserKind::Transformer, ConditionAttention::Full));
+        // Warm-started from the paper's pre-training without another word.
+        let before = Config::preset("imagenet-vl-captions").unwrap();
+        assert_eq!((before.data.tokenizer, before.data.tokens), (c.data.tokenizer, c.data.tokens));
+        assert_eq!((before.model.gelu, before.model.denoiser), (c.model.gelu, c.model.denoiser));
+        // What an error of a warm start says to do.
+        assert_eq!(resolve("coco-224", &["data.tokenizer=".into()], &[]).unwrap().0.data.tokenizer, "");
+    }
 
     #[test]
     fn every_recipe_resolves() {

@@ -16,14 +16,7 @@ use crate::tensors::{self, NamedTensor};
 use crate::tokenize::Tokenizer;
 use crate::trained::Trained;
 
-/// Which weights of a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weights {
-    /// The averaged ones, if they were kept.
-    Ema,
-    /// The trained ones.
-    Raw,
-}
+pub use crate::config::Weights;
 
 /// Name there of the number of classes of the tokenizer, which may be less than those of the model.
 pub(crate) const TOKENIZER_CLASSES: &str = "tokenizer.classes";

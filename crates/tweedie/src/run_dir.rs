@@ -4,7 +4,7 @@
 mod environment;
 mod metrics;
 
-pub use environment::{Build, Environment, utc};
+pub use environment::{Build, Environment, InitFrom, utc};
 pub use metrics::Metrics;
 
 use std::fs::{self, File, TryLockError};

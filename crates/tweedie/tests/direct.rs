@@ -15,7 +15,8 @@ const DIRECT: &str = "denoiser.direct.weight";
 
 fn config(kind: DenoiserKind, condition_attention: ConditionAttention) -> ModelConfig {
     let mut c = ModelConfig::preset("digits").unwrap();
-    c.encoder = VitConfig { image: 8, patch: 4, channels: 1, width: 16, depth: 1, heads: 2, drop_path: 0.0 };
+    c.encoder =
+        VitConfig { image: 8, patch: 4, channels: 1, width: 16, depth: 1, heads: 2, drop_path: 0.0, class_tokens: 1 };
     c.denoiser = DenoiserConfig { kind, condition_attention, direct: true, ..DenoiserConfig::new(24, 1, 2) };
     c
 }

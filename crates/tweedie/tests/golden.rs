@@ -58,6 +58,7 @@ fn worst(file: &str, device: &Device, dtype: DType) -> f64 {
             depth: 2,
             heads: 2,
             drop_path: 0.0,
+            class_tokens: 1,
         },
         denoiser: DenoiserConfig::new(48, 2, 4),
         pretrained: String::new(),

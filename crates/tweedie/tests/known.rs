@@ -22,7 +22,8 @@ fn process() -> Process {
 fn model(condition: Conditioning, attention: ConditionAttention) -> Model {
     let mut c = ModelConfig::preset("digits").unwrap();
     (c.condition, c.pool) = (condition, Pool::All);
-    c.encoder = VitConfig { image: 8, patch: 4, channels: 1, width: 16, depth: 1, heads: 2, drop_path: 0.0 };
+    c.encoder =
+        VitConfig { image: 8, patch: 4, channels: 1, width: 16, depth: 1, heads: 2, drop_path: 0.0, class_tokens: 1 };
     c.denoiser = DenoiserConfig { condition_attention: attention, ..DenoiserConfig::new(24, 2, 2) };
     Model::new(&c, SIZES, &CPU, DType::F32, 3).unwrap().knowing(true)
 }

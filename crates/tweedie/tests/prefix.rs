@@ -24,7 +24,8 @@ fn model(attention: ConditionAttention) -> Model {
 fn placed(attention: ConditionAttention, positions: Positions) -> Model {
     let mut c = ModelConfig::preset("digits").unwrap();
     c.pool = Pool::All;
-    c.encoder = VitConfig { image: 8, patch: 4, channels: 1, width: 16, depth: 1, heads: 2, drop_path: 0.0 };
+    c.encoder =
+        VitConfig { image: 8, patch: 4, channels: 1, width: 16, depth: 1, heads: 2, drop_path: 0.0, class_tokens: 1 };
     c.denoiser = DenoiserConfig { condition_attention: attention, positions, ..DenoiserConfig::new(24, 3, 2) };
     let mut m = Model::new(&c, SIZES, &Device::Cpu, DType::F32, 3).unwrap();
     // Biases, gains and positions start at zero, one or nearly so: move them, so that each of them counts.

@@ -15,7 +15,8 @@ const TOKENS: [u32; SIZES.tokens] = [3, 1, 4, 1, 5, 7, 2, 6, 5];
 fn config(condition: Conditioning, kind: DenoiserKind) -> ModelConfig {
     let mut c = ModelConfig::preset("shapes").unwrap();
     (c.method, c.condition, c.pool) = (Method::Mdd, condition, Pool::All);
-    c.encoder = VitConfig { image: 8, patch: 4, channels: 1, width: 16, depth: 1, heads: 2, drop_path: 0.0 };
+    c.encoder =
+        VitConfig { image: 8, patch: 4, channels: 1, width: 16, depth: 1, heads: 2, drop_path: 0.0, class_tokens: 1 };
     let d = DenoiserConfig::new(WIDTH, 1, HEADS);
     c.denoiser =
         DenoiserConfig { kind, condition_attention: ConditionAttention::Full, positions: Positions::Rotary, ..d };

@@ -24,7 +24,8 @@ fn process(vocab: usize) -> Process {
 fn model(method: Method, condition: Conditioning, attention: ConditionAttention, sizes: Sizes) -> Model {
     let mut c = ModelConfig::preset("digits").unwrap();
     (c.method, c.condition, c.pool) = (method, condition, Pool::All);
-    c.encoder = VitConfig { image: 8, patch: 4, channels: 1, width: 16, depth: 1, heads: 2, drop_path: 0.0 };
+    c.encoder =
+        VitConfig { image: 8, patch: 4, channels: 1, width: 16, depth: 1, heads: 2, drop_path: 0.0, class_tokens: 1 };
     c.denoiser = DenoiserConfig { condition_attention: attention, ..DenoiserConfig::new(24, 2, 2) };
     let mut m = Model::new(&c, sizes, &CPU, DType::F32, 3).unwrap();
     let all: Vec<_> = m.params.iter().map(|(_, s, id)| (s.to_vec(), id)).collect();

@@ -17,7 +17,8 @@ const T: usize = 1000;
 fn config(method: Method, condition: Conditioning) -> ModelConfig {
     let mut c = ModelConfig::preset("shapes").unwrap();
     (c.method, c.condition) = (method, condition);
-    c.encoder = VitConfig { image: 8, patch: 4, channels: 1, width: 16, depth: 1, heads: 2, drop_path: 0.0 };
+    c.encoder =
+        VitConfig { image: 8, patch: 4, channels: 1, width: 16, depth: 1, heads: 2, drop_path: 0.0, class_tokens: 1 };
     c.denoiser = DenoiserConfig::new(32, 2, 2);
     c
 }

@@ -28,6 +28,9 @@ pub struct Args {
     /// Folder of the run (default: runs/RECIPE-N)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Start from all weights of a run, or of one of its checkpoints, and with its tokenizer (train.init_from)
+    #[arg(long, value_name = "RUN", conflicts_with = "resume")]
+    init_from: Option<String>,
     /// Go on with an interrupted run
     #[arg(long, value_name = "RUN", conflicts_with_all = ["recipe", "out"])]
     resume: Option<PathBuf>,
@@ -81,8 +84,9 @@ fn in_words(m: Metric) -> String {
 
 /// Everything that can be wrong with the input is found before anything is written.
 fn create(recipe: &str, args: &Args) -> Result<Session> {
-    let flags: Vec<(String, String)> =
-        args.data.iter().map(|d| ("--data".to_string(), format!("data.path={}", toml_string(d)))).collect();
+    let flag = |name: &str, key: &str, value: &String| (name.to_string(), format!("{key}={}", toml_string(value)));
+    let data = args.data.iter().map(|d| flag("--data", "data.path", d));
+    let flags: Vec<_> = data.chain(args.init_from.iter().map(|r| flag("--init-from", "train.init_from", r))).collect();
     let (config, _) = recipe::resolve(recipe, &args.sets, &flags)?;
     let path = args.out.clone().unwrap_or_else(|| free_folder(recipe));
     RunDir::check_free(&path)?;

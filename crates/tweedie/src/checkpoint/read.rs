@@ -186,6 +186,11 @@ pub fn load_weights(path: &Path, averaged: bool) -> Result<Chosen> {
     read_manifest(path).and_then(|m| weights_of(path, m, averaged)).map_err(|f| f.at(path))
 }
 
+/// A number that tells a checkpoint from others: the CRC-32C of its `state.json`, which has those of its other files.
+pub fn fingerprint(path: &Path) -> Result<u32> {
+    Ok(read_manifest(path).map_err(|f| f.at(path))?.crc32c)
+}
+
 /// Read a whole checkpoint, verified; each of its files once.
 ///
 /// ```

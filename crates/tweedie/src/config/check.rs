@@ -43,6 +43,10 @@ impl Config {
         if t.kfold > self.process.steps {
             return wrong(format!("train.kfold = {} distinct timesteps need process.steps of at least that", t.kfold));
         }
+        if !t.init_from.is_empty() && !self.model.pretrained.is_empty() {
+            let what = "train.init_from gives the weights of the whole model, model.pretrained those of its encoder";
+            return wrong(format!("{what}; set one of the two"));
+        }
         self.check_known()?;
         self.sample.check()
     }

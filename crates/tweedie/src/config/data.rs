@@ -38,7 +38,7 @@ pub struct DataConfig {
     /// Length of a sequence in tokens, its end included where there is room.
     pub tokens: usize,
     /// `chars`, `word:5000`, `space:34000`, `bpe:8000`, `wordpiece:8000` (trained on the training texts), or a
-    /// tokenizer.json.
+    /// tokenizer.json; empty: that of the run in `train.init_from`.
     pub tokenizer: String,
     /// Text as one stream cut into full windows (`packed`) or line by line, padded (`lines`). Captions are lines.
     pub layout: Layout,

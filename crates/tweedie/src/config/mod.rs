@@ -11,7 +11,7 @@ pub use data::{Corrupt, DataConfig};
 pub use loss::{LossConfig, LossKind, MaskWeight, MixedTarget, SmoothingIn};
 pub use process::ProcessConfig;
 pub use sample::{GuidanceShape, NoiseKind, PosteriorMean, Rank, SampleConfig, SamplerKind, Start, Unmasking};
-pub use train::{Optimizer, Precision, TrainConfig};
+pub use train::{Optimizer, Precision, TrainConfig, Weights};
 
 use serde::{Deserialize, Serialize};
 

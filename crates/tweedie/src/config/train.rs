@@ -30,6 +30,16 @@ impl Precision {
     }
 }
 
+/// Which weights of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weights {
+    /// The averaged ones, if they were kept.
+    Ema,
+    /// The trained ones.
+    Raw,
+}
+
 /// How weights are updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -44,6 +54,11 @@ pub enum Optimizer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainConfig {
+    /// A run, or one of its checkpoints, whose weights this one starts from, encoder and denoiser; empty: none. The tokenizer is that
+    /// run's.
+    pub init_from: String,
+    /// Which of its weights.
+    pub init_weights: Weights,
     /// Passes over the training set.
     pub epochs: usize,
     /// Images per optimizer step.
@@ -94,6 +109,8 @@ pub struct TrainConfig {
 impl Default for TrainConfig {
     fn default() -> TrainConfig {
         TrainConfig {
+            init_from: String::new(),
+            init_weights: Weights::Ema,
             epochs: 20,
             batch: 128,
             accumulate: 1,

@@ -23,7 +23,7 @@ pub enum Method {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pool {
-    /// The class token.
+    /// The class token, or all of them where there are several.
     #[default]
     Cls,
     /// The mean of the patch tokens.
@@ -265,6 +265,7 @@ impl ModelConfig {
                 depth: e.4,
                 heads: e.5,
                 drop_path: 0.0,
+                class_tokens: 1,
             },
             denoiser: DenoiserConfig { condition_attention, ..DenoiserConfig::new(d.0, d.1, d.2) },
             pretrained: String::new(),

@@ -7,7 +7,7 @@ use tweedie_engine::ops::linear::linear;
 use tweedie_engine::ops::noisy_input::noisy_input;
 use tweedie_engine::ops::rotary::Turns;
 use tweedie_engine::ops::{elementwise, tokens};
-use tweedie_engine::{Act, Device, Group, Tape, Tensor, Var};
+use tweedie_engine::{Act, Device, Group, ParamId, Tape, Tensor, Var};
 
 use super::build::{Init, Plan};
 use super::config::{ConditionAttention, DenoiserConfig, DenoiserKind, Positions};
@@ -204,10 +204,7 @@ impl Denoiser {
     /// Everything about a condition \[B, C, width\] that does not depend on time and noisy tokens; with `null`, also of the learned
     /// null condition.
     pub fn context(&self, p: &Pass, ids: &Ids, encoded: &Var, null: bool) -> Result<Context> {
-        let direct = match self.direct {
-            Some(w) => Some(linear(p.tape, encoded, &p.tape.param(p.params, ids[w]), None, None, None)?),
-            None => None,
-        };
+        let direct = self.direct.map(|w| self.direct_path(p, encoded, ids[w])).transpose()?;
         let cond = self.condition(p, ids, encoded)?;
         let learned = null.then(|| self.null(p, ids)).transpose()?;
         let (ConditionAttention::Prefix, Body::Transformer(blocks)) = (self.config.condition_attention, &self.body)
@@ -221,6 +218,15 @@ impl Denoiser {
         let rows = Rows::new(&cond.value().device(), &each, images + null as usize)?;
         let keys = Keys { blocks: self.prefix_keys(p, ids, &x, blocks)?, rows, images, null };
         Ok(Context { seen: Seen::Keys(keys), direct })
+    }
+
+    /// What the direct path adds to the features, \[B, 1, d\]: of several class tokens it takes the mean.
+    fn direct_path(&self, p: &Pass, encoded: &Var, weight: ParamId) -> Result<Var> {
+        let w = p.tape.param(p.params, weight);
+        Ok(match self.cond_tokens {
+            1 => linear(p.tape, encoded, &w, None, None, None)?,
+            n => linear(p.tape, &tokens::mean_tokens(p.tape, encoded, 0..n)?, &w, None, None, None)?,
+        })
     }
 
     /// Keys and values \[B, C, 2·d\] of condition tokens in every block, where they see each other alone.

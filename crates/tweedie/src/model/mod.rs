@@ -18,6 +18,7 @@ pub use config::{
 pub use context::{Context, Input};
 pub use layers::{Drop, Pass};
 pub use pretrained::load_encoder;
+pub(crate) use pretrained::resize_patches;
 pub use vit::{Gelu, VitConfig};
 
 use std::cell::RefCell;
@@ -80,7 +81,8 @@ fn plan(config: &ModelConfig, sizes: Sizes) -> Result<(Plan, Network)> {
             cond_tokens: match (config.condition, config.pool) {
                 (Conditioning::None, _) => 0,
                 (Conditioning::Image, Pool::All) => e.tokens(),
-                (Conditioning::Image, _) => 1,
+                (Conditioning::Image, Pool::Cls) => e.class_tokens,
+                (Conditioning::Image, Pool::Mean) => 1,
             },
             blocks_before: if image { e.depth } else { 0 },
         };
@@ -203,12 +205,12 @@ impl Model {
                 "this model is unconditional (model.condition = \"none\"): it takes no images".into(),
             ));
         };
-        let n = self.config.encoder.tokens();
-        let wanted = if self.config.pool == Pool::Cls { 0..1 } else { 0..n };
+        let (n, class) = (self.config.encoder.tokens(), self.config.encoder.class_tokens);
+        let wanted = if self.config.pool == Pool::Cls { 0..class } else { 0..n };
         let z = encoder.forward(p, &self.ids, images, wanted)?;
         Ok(match self.config.pool {
             Pool::Cls => z,
-            Pool::Mean => tokens::mean_tokens(p.tape, &z, 1..n)?,
+            Pool::Mean => tokens::mean_tokens(p.tape, &z, class..n)?,
             Pool::All => z,
         })
     }
@@ -296,8 +298,12 @@ impl Model {
         }
     }
 
-    /// MDD's features: the condition of its single, always masked token, \[B, width\].
+    /// MDD's features: the condition of its single, always masked token, \[B, width\]; of several class tokens their mean.
     pub fn masked_features(&self, p: &Pass, cond: &Var) -> Result<Var> {
+        let several = self.config.pool == Pool::Cls && self.config.encoder.class_tokens > 1;
+        let mean =
+            several.then(|| tokens::mean_tokens(p.tape, cond, 0..self.config.encoder.class_tokens)).transpose()?;
+        let cond = mean.as_ref().unwrap_or(cond);
         let &[b, 1, d] = cond.shape() else {
             return Err(Error::Input(format!(
                 "the masked twin of a classifier pools to one token, not {:?}",

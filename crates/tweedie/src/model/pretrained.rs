@@ -19,8 +19,8 @@ const ESSENTIAL: [&str; 5] = ["blocks.", "norm_pre.", "reg_token", "register_tok
 
 /// Replace the encoder's weights by those of the file at `path`; gives notes on what was changed or left out.
 ///
-/// Positions are resized to the model's grid, three colour channels are summed for a grey model. Whatever else does not fit
-/// is an error, and then the model is as before.
+/// Positions are resized to the model's grid, three colour channels are summed for a grey model, class tokens that the file
+/// lacks keep their initial values. Whatever else does not fit is an error, and then the model is as before.
 pub fn load_encoder(model: &mut Model, path: &Path) -> Result<Vec<String>> {
     let config = model.config();
     if !model.is_conditional() {
@@ -29,6 +29,8 @@ pub fn load_encoder(model: &mut Model, path: &Path) -> Result<Vec<String>> {
     let mut notes = Vec::new();
     let mut file = File::open(path, &mut notes)?;
     file.check(&config.encoder)?;
+    let class = [1, config.encoder.class_tokens, config.encoder.width];
+    file.all_class_tokens = file.tensors.get("cls_token").is_some_and(|t| t.shape == class);
     if config.gelu == Gelu::Tanh {
         notes.push("model.gelu = \"tanh\", but weights of timm, DeiT and MAE expect \"erf\"".into());
     }
@@ -37,7 +39,10 @@ pub fn load_encoder(model: &mut Model, path: &Path) -> Result<Vec<String>> {
         let Some(name) = name.strip_prefix("encoder.") else { continue };
         let data = match name {
             LANDMARK => file.patches(&config.encoder, shape, &mut notes)?,
-            "pos_embed" => file.positions(shape, &mut notes)?,
+            "cls_token" => file.class_tokens(shape, model.params.value(id).to_vec()?, &mut notes)?,
+            "pos_embed" => {
+                file.positions(shape, config.encoder.class_tokens, model.params.value(id).to_vec()?, &mut notes)?
+            }
             _ => file.take(name, shape)?,
         };
         ready.push((id, data));
@@ -56,6 +61,8 @@ struct File<'a> {
     tensors: BTreeMap<String, NamedTensor<'static>>,
     /// Names outside of the encoder.
     others: Vec<String>,
+    /// Whether the file has as many class tokens as the model, not one of them.
+    all_class_tokens: bool,
 }
 
 impl<'a> File<'a> {
@@ -75,7 +82,7 @@ impl<'a> File<'a> {
                 if some.is_empty() { "none".into() } else { format!("{}, …", some.join(", ")) }
             )));
         };
-        let mut file = File { path, tensors: BTreeMap::new(), others: Vec::new() };
+        let mut file = File { path, tensors: BTreeMap::new(), others: Vec::new(), all_class_tokens: false };
         for t in all {
             match t.name.strip_prefix(&prefix) {
                 Some(name) => _ = file.tensors.insert(name.to_string(), t),
@@ -176,13 +183,41 @@ impl<'a> File<'a> {
         Ok(sums.collect())
     }
 
-    /// Positions \[1, 1 + grid², width\]: the class token's as it is, the patches' resized.
-    fn positions(&mut self, shape: &[usize], notes: &mut Vec<String>) -> Result<Vec<f32>> {
+    /// Class tokens \[1, n, width\]: the one of the file, the others as they are in `own`; or all n of a file that has as many.
+    fn class_tokens(&mut self, shape: &[usize], mut own: Vec<f32>, notes: &mut Vec<String>) -> Result<Vec<f32>> {
+        let (n, width) = (shape[1], shape[2]);
+        match self.get("cls_token")?.shape[..] {
+            [1, 1, w] if w == width && n > 1 => {}
+            [1, m, w] if w == width && m != n => {
+                let hint = format!("set model.encoder.class_tokens = {m}");
+                return Err(self.misfit("cls_token", &[1, m, w], shape, &hint));
+            }
+            _ => return self.take("cls_token", shape),
+        }
+        own[..width].copy_from_slice(&self.remove("cls_token")?.data);
+        let new = n - 1;
+        let what =
+            format!("the file has one class token, the model {n}: the other {new} start from new initial values");
+        notes.push(format!("{what} (model.encoder.class_tokens)"));
+        Ok(own)
+    }
+
+    /// Positions \[1, n + grid², width\]: those of the class tokens as they are, the patches' resized. Of class tokens that the file
+    /// lacks they are as in `own`.
+    fn positions(
+        &mut self,
+        shape: &[usize],
+        class_tokens: usize,
+        own: Vec<f32>,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<f32>> {
         let t = self.remove("pos_embed")?;
         let distilled = self.tensors.contains_key("dist_token");
-        let before = 1 + distilled as usize;
         let (tokens, width) = (shape[1], shape[2]);
-        let (&[1, has, w], Some(to)) = (&t.shape[..], root(tokens - 1)) else {
+        // Where all class tokens are the file's, so are their positions; else those of one are.
+        let stored = if self.all_class_tokens { class_tokens } else { 1 };
+        let before = stored + distilled as usize;
+        let (&[1, has, w], Some(to)) = (&t.shape[..], root(tokens - class_tokens)) else {
             return Err(self.misfit("pos_embed", &t.shape, shape, "it must be [1, tokens, width]"));
         };
         if w != width {
@@ -197,8 +232,10 @@ impl<'a> File<'a> {
         if distilled {
             notes.push("the position of the distillation token is left out".into());
         }
-        let (class, grid) = (&t.data[..width], &t.data[before * width..]);
-        let mut out = class.to_vec();
+        let mut out = own;
+        out.truncate(class_tokens * width);
+        out[..stored * width].copy_from_slice(&t.data[..stored * width]);
+        let grid = &t.data[before * width..];
         if from == to {
             out.extend_from_slice(grid);
         } else {
@@ -238,6 +275,18 @@ fn bare(mut name: &str) -> &str {
 fn root(n: usize) -> Option<usize> {
     let r = n.isqrt();
     (r * r == n).then_some(r)
+}
+
+/// Fit a tensor \[1, `before` + from² + others, width\] with a row for each patch to another grid; the rows before and behind stay.
+pub(crate) fn resize_patches(t: &mut NamedTensor, before: usize, from: usize, to: usize) {
+    let (&[1, rows, width], patches) = (&t.shape[..], from * from) else { return };
+    if rows < before + patches {
+        return;
+    }
+    let (head, rest) = t.data.split_at(before * width);
+    let (grid, tail) = rest.split_at(patches * width);
+    let resized = [head, &resize(grid, from, to, width), tail].concat();
+    (t.shape, t.data) = (vec![1, rows - patches + to * to, width], resized.into());
 }
 
 /// Resize a grid \[from, from, width\] to \[to, to, width\] as PyTorch's `interpolate(mode="bicubic", align_corners=False)`

@@ -51,23 +51,40 @@ pub struct VitConfig {
     /// Chance to drop a whole residual branch; grows linearly from 0 at the first block to this at the last.
     #[serde(default)]
     pub drop_path: f32,
+    /// Learnable class tokens before the patches. With `pool = "cls"` each of them is a condition token of the denoiser; the
+    /// linear head of MDD has their mean.
+    #[serde(default = "one")]
+    pub class_tokens: usize,
 }
 
+fn one() -> usize {
+    1
+}
+
+/// Most class tokens: far more than anyone has tried, and few beside the patches of a large image.
+const MOST_CLASS_TOKENS: usize = 256;
+
 impl VitConfig {
-    /// Tokens that come out: patches and the class token.
+    /// Patches along a side of the image.
+    pub fn grid(&self) -> usize {
+        self.image / self.patch.max(1)
+    }
+
+    /// Tokens that come out: patches and class tokens.
     pub fn tokens(&self) -> usize {
-        (self.image / self.patch.max(1)).saturating_pow(2).saturating_add(1)
+        self.grid().saturating_pow(2).saturating_add(self.class_tokens)
     }
 
     /// Refuse shapes that cannot be built, naming the field.
     pub fn check(&self) -> Result<()> {
-        let VitConfig { image, patch, channels, width, depth, heads, drop_path } = self;
+        let VitConfig { image, patch, channels, width, depth, heads, drop_path, class_tokens } = self;
         let wrong = |what: String| Err(Error::Input(format!("model.encoder: {what}")));
         let sizes = [("image", image), ("patch", patch), ("channels", channels)];
         for (name, n) in sizes.into_iter().chain([("width", width), ("depth", depth), ("heads", heads)]) {
             within(&format!("model.encoder.{name}"), *n, 1..=MOST).map_err(Error::Input)?;
         }
         within("model.encoder.drop_path", *drop_path, 0.0..1.0).map_err(Error::Input)?;
+        within("model.encoder.class_tokens", *class_tokens, 1..=MOST_CLASS_TOKENS).map_err(Error::Input)?;
         if image % patch != 0 {
             return wrong(format!("image = {image} must be a multiple of patch = {patch}"));
         }
@@ -102,7 +119,8 @@ impl Vit {
             ),
             b: plan.add(format!("{name}.patch_embed.proj.bias"), &[c.width], Group::NoDecay, Init::Uniform(bound)),
         };
-        let cls = plan.add(format!("{name}.cls_token"), &[1, 1, c.width], Group::NoDecay, Init::Zeros);
+        // Several begin alike and are told apart by their positions.
+        let cls = plan.add(format!("{name}.cls_token"), &[1, c.class_tokens, c.width], Group::NoDecay, Init::Zeros);
         let pos = plan.add(format!("{name}.pos_embed"), &[1, c.tokens(), c.width], Group::NoDecay, Init::Normal(0.02));
         let shape = |i: usize| BlockShape {
             width: c.width,
@@ -117,7 +135,7 @@ impl Vit {
         Vit { config: c.clone(), patch, cls, pos, blocks, norm }
     }
 
-    /// images \[B, C, H, W\] → tokens \[B, 1 + L, width\], class token first, or the `wanted` ones of them alone.
+    /// images \[B, C, H, W\] → tokens \[B, C + L, width\], the C class tokens first, or the `wanted` ones of them alone.
     pub fn forward(&self, p: &Pass, ids: &Ids, images: &Tensor, wanted: Range<usize>) -> Result<Var> {
         let c = &self.config;
         let want = [c.channels, c.image, c.image];

@@ -33,6 +33,24 @@ pub struct Environment {
     /// Versions of CUDA's libraries where they are there: `driver`, `kernel driver`, `nvrtc`, `cublaslt`.
     #[serde(default)]
     pub libraries: BTreeMap<String, String>,
+    /// Where its weights came from, if it did not start cold (`train.init_from`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub init_from: Option<InitFrom>,
+}
+
+/// The weights that a run started from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InitFrom {
+    /// Folder of the run that they are of, as an absolute path.
+    pub run: String,
+    /// Its checkpoint, such as `step-00001234`.
+    pub checkpoint: String,
+    /// Optimizer steps behind them.
+    pub step: u64,
+    /// `ema` or `raw`.
+    pub weights: String,
+    /// That of the checkpoint's `state.json`, to know it again.
+    pub crc32c: u32,
 }
 
 /// How this program was built.
@@ -100,6 +118,7 @@ impl Environment {
             threads,
             os: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
             time: utc(SystemTime::now()),
+            init_from: None,
         }
     }
 }

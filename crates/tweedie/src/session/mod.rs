@@ -136,7 +136,12 @@ impl Session {
         let fingerprint = data.fingerprint();
         let trainer = Trainer::new(config, data, device)?;
         let notes = trainer.notes.iter().map(|n| format!("note: {n}")).collect();
-        Session::begin(RunDir::create(path.as_ref())?, trainer, fingerprint, None, notes)
+        let session = Session::begin(RunDir::create(path.as_ref())?, trainer, fingerprint, None, notes)?;
+        if session.trainer.init_from.is_some() {
+            // From here on the run can be gone on with, whatever becomes of the one it started from.
+            checkpoint::save(&session.dir.checkpoints(), &snapshot(&session.trainer)?)?;
+        }
+        Ok(session)
     }
 
     /// Go on with the run in the folder `path`, on the data that its settings name; for data of your own see
@@ -181,13 +186,15 @@ impl Session {
         let begun = checkpoint::any(&checkpoints)?;
         let mut start = config.clone();
         if begun {
-            // The checkpoint gives the weights: the file of pretrained ones is not needed any more.
+            // The checkpoint gives the weights: the file of pretrained ones or the run they came from is not needed any more.
             start.model.pretrained.clear();
+            start.train.init_from.clear();
         }
         // Before anything is computed: the same algorithms give the same bits.
         let refused = dir.read_products().and_then(|text| device.import_products(&text).err());
         let mut trainer = Trainer::new(&start, data, device)?;
         trainer.config.model.pretrained.clone_from(&config.model.pretrained);
+        trainer.config.train.init_from.clone_from(&config.train.init_from);
         let mut notes: Vec<String> = trainer.notes.iter().map(|n| format!("note: {n}")).collect();
         notes.extend(changes.iter().map(|c| format!("note: other data: {c}")));
         notes.extend(refused.map(|e| format!("note: {e}")));
@@ -303,7 +310,8 @@ fn write_start(dir: &RunDir, trainer: &Trainer, data: &Fingerprint) -> Result<()
     dir.write_config(&settings::to_toml(&trainer.config)?)?;
     dir.write_fingerprint(data)?; // after what makes the folder a run: a kill in between must leave one that can be gone on with
     let device = trainer.trained.model.device().to_string();
-    dir.write_env(&Environment::now(device, tweedie_engine::cpu::threads()))
+    let env = Environment::now(device, tweedie_engine::cpu::threads());
+    dir.write_env(&Environment { init_from: trainer.init_from.clone(), ..env })
 }
 
 /// Put a training that diverged at `step` where its last good checkpoint left off, and give what it ends with.
@@ -357,15 +365,10 @@ fn check_tokenizer(dir: &RunDir, data: &TrainingSet) -> Result<()> {
     if !path.exists() {
         return Ok(());
     }
-    let own = Tokenizer::from_file(&path)?;
-    let differs = |id: &u32| own.token(*id) != tokenizer.token(*id);
-    let most = own.vocab().max(tokenizer.vocab()) as u32;
-    match (0..most).find(differs) {
-        Some(id) => Err(Error::Input(format!(
-            "{} is not the tokenizer of these data: its token {id} is {:?}, theirs {:?}; open them with that file",
-            path.display(),
-            own.token(id),
-            tokenizer.token(id)
+    match Tokenizer::from_file(&path)?.first_difference(tokenizer) {
+        Some(what) => Err(Error::Input(format!(
+            "{} is not the tokenizer of these data: {what}; open them with that file",
+            path.display()
         ))),
         None => Ok(()),
     }

@@ -238,6 +238,14 @@ impl Tokenizer {
         }
     }
 
+    /// The first class that is another one in `other`, in words; none if they are the same, class by class.
+    pub fn first_difference(&self, other: &Tokenizer) -> Option<String> {
+        let most = self.vocab().max(other.vocab()) as u32;
+        let differs = |id: &u32| self.token(*id) != other.token(*id);
+        let id = (0..most).find(differs)?;
+        Some(format!("its token {id} is {:?}, theirs {:?}", self.token(id), other.token(id)))
+    }
+
     /// One class as it is shown to people; control characters are escaped.
     pub fn token(&self, id: u32) -> String {
         let text = match &self.inner {

@@ -3,6 +3,7 @@
 
 mod event;
 mod fit;
+mod init;
 mod set;
 mod step;
 mod targets;
@@ -22,6 +23,7 @@ use crate::config::{Config, Optimizer};
 use crate::data::{Loader, LoaderConfig, Position, Sequences, Source, Task};
 use crate::error::{Error, Result};
 use crate::model::{Model, load_encoder};
+use crate::run_dir::InitFrom;
 use crate::tokenize::Tokenizer;
 use crate::trained::Trained;
 use uploads::Images;
@@ -71,6 +73,8 @@ pub struct Trainer {
     pub trained: Trained,
     /// What the user should know about how it was set up, such as what a file of pretrained weights lacked.
     pub notes: Vec<String>,
+    /// Where its weights came from, if this was a warm start (`train.init_from`).
+    pub init_from: Option<InitFrom>,
     opt: AdamW,
     splits: Splits,
     step: usize,
@@ -171,6 +175,12 @@ impl Trainer {
             "" => Vec::new(),
             path => load_encoder(&mut model, Path::new(path))?,
         };
+        let mut init_from = None;
+        if let Some(source) = init::Source::of(&config)? {
+            let (from, said) = source.load(&mut model, &config, &class_names, tokenizer.as_deref())?;
+            init_from = Some(from);
+            notes.extend(said);
+        }
         let opt = optimizer(&config, &model)?;
         if opt.muon_is_idle() {
             notes.push("train.optimizer = \"muon\": no weight matrix of a block is trained, AdamW has all".into());
@@ -183,6 +193,7 @@ impl Trainer {
             config,
             trained,
             notes,
+            init_from,
             opt,
             splits,
             step: 0,

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::init::Source;
 use crate::config::{Config, DataConfig};
 use crate::data::{self, Dataset, Fingerprint, Format, OpenOptions, SequenceFormat, SequenceSet, Task};
 use crate::error::{Error, Result};
@@ -41,8 +42,8 @@ impl From<Dataset> for TrainingSet {
 }
 
 impl TrainingSet {
-    /// Open what settings name. Sequences have the tokenizer of the file `stored`, if that exists, or else the one that the settings
-    /// name, trained on the training texts if it is not a file.
+    /// Open what settings name. Sequences have the tokenizer of the file `stored`, if that exists, or else that of the run they start from
+    /// (`train.init_from`), or else the one that the settings name, trained on the training texts if it is not a file.
     pub fn open(config: &Config, stored: Option<&Path>) -> Result<TrainingSet> {
         if config.data.task == Task::Class {
             return Ok(open_classes(config)?.into());
@@ -55,7 +56,10 @@ impl TrainingSet {
     pub fn sequences(set: SequenceSet, config: &Config, stored: Option<&Path>) -> Result<TrainingSet> {
         let tokenizer = match stored.filter(|p| p.exists()) {
             Some(path) => Tokenizer::from_file(path)?,
-            None => build_tokenizer(&config.data.tokenizer, &set)?,
+            None => match Source::of(config)? {
+                Some(source) => source.tokenizer(&config.data.tokenizer)?,
+                None => build_tokenizer(&config.data.tokenizer, &set)?,
+            },
         };
         Ok(TrainingSet::Sequences { set, tokenizer: Arc::new(tokenizer) })
     }
@@ -129,6 +133,10 @@ pub fn open_sequences(settings: &DataConfig, seed: u64) -> Result<SequenceSet> {
 
 /// The tokenizer that settings name, trained on the training texts if it is not a file.
 pub fn build_tokenizer(spec: &str, set: &SequenceSet) -> Result<Tokenizer> {
+    if spec.is_empty() {
+        let what = "data.tokenizer is empty, which means that of the run in train.init_from, and that is empty too";
+        return Err(Error::Input(format!("{what}; name a kind, as word:5000, or a tokenizer.json")));
+    }
     let spec: TokenizerSpec = spec.parse()?;
     spec.build(|| Ok(set.training_texts()?))
 }

@@ -53,7 +53,8 @@ fn a_small_network_learns_the_oracle() {
     const ROWS: usize = 256;
     let mut c = Config { loss: LossConfig { smoothing: 0.0, ..LossConfig::default() }, ..Config::default() };
     c.data.workers = 1;
-    c.model.encoder = VitConfig { image: 8, patch: 4, channels: 1, width: 32, depth: 1, heads: 2, drop_path: 0.0 };
+    c.model.encoder =
+        VitConfig { image: 8, patch: 4, channels: 1, width: 32, depth: 1, heads: 2, drop_path: 0.0, class_tokens: 1 };
     c.model.denoiser = DenoiserConfig::new(32, 1, 2);
     c.train = TrainConfig { epochs: 60, batch: 100, kfold: 8, lr: 1e-2, ema: 0.98, ..TrainConfig::default() };
     let mut trainer = Trainer::new(&c, blank(&[200, 120, 80]), &Device::Cpu).unwrap();

@@ -11,7 +11,8 @@ use crate::train::Trainer;
 /// Two blocks of width 4 on a 2 × 2 grid.
 fn config() -> ModelConfig {
     let mut c = ModelConfig::preset("digits").unwrap();
-    c.encoder = VitConfig { image: 8, patch: 4, channels: 1, width: 4, depth: 2, heads: 2, drop_path: 0.0 };
+    c.encoder =
+        VitConfig { image: 8, patch: 4, channels: 1, width: 4, depth: 2, heads: 2, drop_path: 0.0, class_tokens: 1 };
     c
 }
 
@@ -281,4 +282,33 @@ fn a_frozen_pretrained_encoder_stays_as_it_was_while_the_rest_learns() {
             assert!(changed("denoiser.") && changed("encoder.") != freeze);
         }
     }
+}
+
+/// One class token of a file is the first of several; the others and their positions keep their initial values.
+#[test]
+fn a_class_token_of_a_file_is_the_first_of_several() {
+    let one = config();
+    let mut c = config();
+    c.encoder.class_tokens = 3;
+    let (fresh, file) = (model(&c), timm(&one));
+    let (m, notes) = load(&c, &file).unwrap();
+    assert!(notes.iter().any(|n| n.contains("one class token, the model 3") && n.contains("other 2")), "{notes:?}");
+    let stored = |name: &str| file.iter().find(|t| t.name == name).unwrap().data.to_vec();
+    let (token, positions) = (weight(&m, "encoder.cls_token"), weight(&m, "encoder.pos_embed"));
+    assert_eq!(token[..4], stored("cls_token"));
+    assert_eq!(token[4..], weight(&fresh, "encoder.cls_token")[4..]);
+    assert_eq!(positions[..4], stored("pos_embed")[..4]);
+    assert_eq!(positions[4..12], weight(&fresh, "encoder.pos_embed")[4..12]);
+    assert_eq!(positions[12..], stored("pos_embed")[4..]);
+    // A file with all of them.
+    let file = timm(&c);
+    let (m, notes) = load(&c, &file).unwrap();
+    assert!(notes.is_empty(), "{notes:?}");
+    for t in &file {
+        assert_eq!(weight(&m, &format!("encoder.{}", t.name)), t.data.to_vec(), "{}", t.name);
+    }
+    // Of neither number.
+    let mut two = config();
+    two.encoder.class_tokens = 2;
+    refused(&c, &timm(&two), &["cls_token is [1, 2, 4], the model has [1, 3, 4]", "class_tokens = 2"]);
 }

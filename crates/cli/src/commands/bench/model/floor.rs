@@ -24,10 +24,14 @@ fn products(c: &Config) -> Vec<Product> {
     let (e, d, sizes, b) = (&c.model.encoder, &c.model.denoiser, c.sizes(), c.train.batch);
     let (mut all, mut cond) = (Vec::new(), 0);
     if c.model.is_conditional() {
-        let patches = (e.image / e.patch).pow(2);
+        let patches = e.grid().pow(2);
         all.push(Product { rows: b * patches, inner: e.patch * e.patch * e.channels, outer: e.width, count: 1 });
-        all.extend(block(b * (patches + 1), e.width, e.depth));
-        cond = if c.model.pool == Pool::All { patches + 1 } else { 1 };
+        all.extend(block(b * e.tokens(), e.width, e.depth));
+        cond = match c.model.pool {
+            Pool::All => e.tokens(),
+            Pool::Cls => e.class_tokens,
+            Pool::Mean => 1,
+        };
         all.push(Product { rows: b * cond, inner: e.width, outer: d.width, count: 1 });
     }
     let rows = b * c.train.kfold;
