@@ -163,13 +163,13 @@ def record(title, text):
     """Replace the section of this title in CHECKED.md, or add it."""
     old = RECORD.read_text() if RECORD.exists() else "# What was checked, when and with which versions\n"
     parts = re.split(r"(?m)^(?=## )", old)
-    section = f"## {title}\n\n{text.rstrip()}\n\n"
+    section = f"## {title}\n\n{text}"
     at = next((i for i, p in enumerate(parts) if p.startswith(f"## {title}\n")), None)
     if at is None:
-        parts = [parts[0].rstrip() + "\n\n", *parts[1:], section]
+        parts.append(section)
     else:
         parts[at] = section
-    RECORD.write_text("".join(parts).rstrip() + "\n")
+    RECORD.write_text("\n\n".join(p.strip() for p in parts) + "\n")
 
 
 def main():
