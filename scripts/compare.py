@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tweedie beside its PyTorch peer, in one run on one machine, as ratios.
 
-    cargo build --release && python3 scripts/compare.py --peer PATH/torch_tdd.py [--device cpu|cuda] [--what train,sample,data] [--before OTHER_BUILD]
+    cargo build --release && python3 scripts/compare.py [--device cpu|cuda] [--what train,sample,data] [--before OTHER_BUILD]
 
 Needs Python with torch (and torchvision for data). Rounds alternate between the two, and the best median of each is compared: on a
 shared machine a slow round says more about the neighbours than about the code. Ratio = peer's time / tweedie's: above 1 means
@@ -10,7 +10,7 @@ that tweedie is faster. Prints Markdown; --json FILE keeps everything.
 import argparse, datetime, json, os, platform, re, subprocess, sys
 
 ap = argparse.ArgumentParser()
-ap.add_argument("--peer", default="../shared/peers/torch_tdd.py")
+ap.add_argument("--peer", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "../reference/torch_tdd.py"))
 ap.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
 ap.add_argument("--tweedie", default="target/release/tweedie")
 ap.add_argument("--before", help="another build of tweedie, measured in the same rounds: how a change moved its times")

@@ -211,5 +211,5 @@ fn reading_data_is_timed() {
     let v = json(dir, &[&cached[..], &["--json"]].concat());
     assert!(v["cache"] == "auto" && v["augment"] == "digits" && v["image"] == 8, "{v}");
     let (code, _, err) = run(dir, &["bench", "data", "set", "--augment", "wild"]);
-    assert!(code == 1 && err.contains("imagenet, crop, light or eval"), "{err}");
+    assert!(code == 1 && err.contains("imagenet, crop, light, eval"), "{err}");
 }

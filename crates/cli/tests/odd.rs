@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -42,7 +41,7 @@ fn a_reader_that_goes_ends_nothing_but_the_output() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_full_disk_under_the_output_is_an_error() {
-    let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     for args in [&["completions", "bash"][..], &["config", "show", "digits"], &["devices", "--json"], &["--help"]] {
         let mut c = tweedie(args);
         c.stdout(full());

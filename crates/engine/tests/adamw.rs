@@ -1,4 +1,4 @@
-//! AdamW with clipping and EMA against PyTorch's own numbers (`fixtures/adamw.py` makes them).
+//! AdamW with clipping and EMA against PyTorch's own numbers (`reference/golden.py adamw` makes them).
 
 use tweedie_engine::optim::{AdamConfig, AdamW};
 use tweedie_engine::{Device, Group, ParamsBuilder, Tape, Tensor, ops};

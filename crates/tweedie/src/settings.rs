@@ -9,6 +9,7 @@ use std::fmt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use strsim::osa_distance;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
@@ -417,31 +418,10 @@ fn nearest<'a>(key: &str, known: &'a [String]) -> Option<&'a str> {
     let key_last = key.rsplit('.').next().unwrap_or(key);
     let distance = |k: &'a str| {
         // A right name in the wrong or no table is one step away.
-        edit_distance(key, k).min(edit_distance(key_last, last(k)) + 1)
+        osa_distance(key, k).min(osa_distance(key_last, last(k)) + 1)
     };
     let (d, best) = known.iter().map(|k| (distance(k), k.as_str())).min()?;
     (d <= 1 + key.chars().count() / 4).then_some(best)
-}
-
-/// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            rows[i][j] = if i == 0 || j == 0 {
-                i + j
-            } else {
-                let same = usize::from(a[i - 1] != b[j - 1]);
-                let mut d = (rows[i - 1][j] + 1).min(rows[i][j - 1] + 1).min(rows[i - 1][j - 1] + same);
-                if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                    d = d.min(rows[i - 2][j - 2] + 1);
-                }
-                d
-            };
-        }
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]

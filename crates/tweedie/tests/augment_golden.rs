@@ -1,4 +1,4 @@
-//! Every augmentation against Pillow, torchvision and timm. `fixtures/make.py` made the expected values.
+//! Every augmentation against Pillow, torchvision and timm. `reference/golden.py augment` makes the expected values.
 
 use serde_json::Value;
 use std::io::Read;

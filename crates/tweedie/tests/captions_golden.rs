@@ -1,4 +1,4 @@
-//! Words and scores of captions against `pycocoevalcap` (see `fixtures/captions/make.py`).
+//! Words and scores of captions against `pycocoevalcap` (`reference/golden.py scores` made them).
 
 use serde_json::Value;
 use tweedie::metrics::captions::score;

@@ -11,9 +11,13 @@ fn example(name: &str) -> PathBuf {
 }
 
 fn runs(name: &str, words: &[&str]) {
+    runs_with(name, &[], words);
+}
+
+fn runs_with(name: &str, args: &[&str], words: &[&str]) {
     let path = example(name);
     assert!(path.is_file(), "{} is not built: cargo build --release -p tweedie --examples", path.display());
-    let out = Command::new(&path).stdin(Stdio::null()).output().unwrap();
+    let out = Command::new(&path).args(args).stdin(Stdio::null()).output().unwrap();
     let (said, err) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{name}: {said}{err}");
     assert!(words.iter().all(|w| said.contains(w)), "{name}: {said}");
@@ -26,13 +30,29 @@ fn all_are_run() {
     let mut names: Vec<String> =
         std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
     names.sort();
-    let run = ["own_data", "own_denoiser", "own_op", "own_sampler", "own_schedule", "own_texts", "quickstart"];
+    let run =
+        ["logits", "own_data", "own_denoiser", "own_op", "own_sampler", "own_schedule", "own_texts", "quickstart"];
     assert_eq!(names, run.map(|n| format!("{n}.rs")));
 }
 
 #[test]
 fn quickstart() {
     runs("quickstart", &["epoch 12.00", "test images right"]);
+}
+
+/// Of runs of an earlier version; `reference/check_run.py` compares the numbers with PyTorch's.
+#[test]
+fn logits() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, shape) in [("digits", vec![12, 1, 10]), ("lines", vec![12, 24, 18])] {
+        let run = format!("{}/../cli/tests/fixtures/runs/{name}/run", env!("CARGO_MANIFEST_DIR"));
+        let file = dir.path().join(name);
+        runs_with("logits", &[&run, file.to_str().unwrap()], &["logits [12"]);
+        let all = tweedie::tensors::read(&file).unwrap();
+        let logits = all.iter().find(|t| t.name == "logits").unwrap();
+        assert_eq!(logits.shape, shape);
+        assert!(logits.data.iter().all(|x| x.is_finite()) && logits.data.iter().any(|x| x.abs() > 0.1));
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Losses, logits, conditions and every gradient against the PyTorch reference (float64, stored in float32).
+//! Losses, logits, conditions and every gradient against the PyTorch reference (`reference/torch_tdd.py`, float64, stored in float32).
 
 use safetensors::SafeTensors;
 use tweedie::config::{LossConfig, Method, ModelConfig};

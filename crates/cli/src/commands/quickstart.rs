@@ -22,11 +22,19 @@ use crate::report::{self, Align, Table, note};
 use crate::shared::looks;
 use crate::shared::recipe;
 
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Learnt {
+    /// Classes of digits
+    Class,
+    /// Captions of drawn scenes
+    Caption,
+}
+
 #[derive(clap::Args)]
 pub struct Args {
-    /// What is learnt: classes of digits (class) or captions of drawn scenes (caption)
-    #[arg(long, default_value = "class", value_parser = ["class", "caption"])]
-    task: String,
+    /// What is learnt
+    #[arg(long, value_enum, default_value_t = Learnt::Class, value_name = "TASK")]
+    task: Learnt,
     /// Folder for both runs and the figures (default: runs/quickstart-N)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -55,7 +63,7 @@ pub fn run(args: &Args) -> Result<()> {
     let started = Instant::now();
     let out = args.out.clone().unwrap_or_else(|| free_folder("quickstart"));
     let choice = report::open_device(&args.device)?;
-    if args.task == "caption" {
+    if args.task == Learnt::Caption {
         let text = captions::run(&args.sets, &out, &choice.device)?;
         return report::print(&format!("{text}\ntook {}\n", report::duration(started.elapsed().as_secs_f64())));
     }

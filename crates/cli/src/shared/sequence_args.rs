@@ -4,11 +4,12 @@ use tweedie::config::DataConfig;
 use tweedie::data::{self, Layout, Task};
 
 use crate::failure::Result;
+use crate::shared::names::{LAYOUTS, TASKS, one_of};
 
 #[derive(clap::Args)]
 pub struct SequenceArgs {
-    /// What the data are for: class, caption or text (default: by looking)
-    #[arg(long, value_parser = task)]
+    /// What the data are for (default: by looking)
+    #[arg(long, value_name = "TASK", value_parser = one_of::<Task>(TASKS))]
     pub task: Option<Task>,
     /// Column or field of captions; several, parted by commas, are put together
     #[arg(long, value_name = "NAME")]
@@ -23,25 +24,8 @@ pub struct SequenceArgs {
     #[arg(long, value_name = "FOLDER")]
     pub image_folder: Option<String>,
     /// Text line by line (lines) or as one stream (packed)
-    #[arg(long, value_parser = layout, default_value = "lines")]
+    #[arg(long, value_name = "LAYOUT", value_parser = one_of::<Layout>(LAYOUTS), default_value = "lines")]
     pub layout: Layout,
-}
-
-fn task(name: &str) -> std::result::Result<Task, String> {
-    match name {
-        "class" => Ok(Task::Class),
-        "caption" => Ok(Task::Caption),
-        "text" => Ok(Task::Text),
-        _ => Err("use class, caption or text".into()),
-    }
-}
-
-fn layout(name: &str) -> std::result::Result<Layout, String> {
-    match name {
-        "lines" => Ok(Layout::Lines),
-        "packed" => Ok(Layout::Packed),
-        _ => Err("use lines or packed".into()),
-    }
 }
 
 impl SequenceArgs {

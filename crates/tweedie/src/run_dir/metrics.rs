@@ -105,14 +105,13 @@ impl Metrics {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))] // which has /dev/full
 mod tests {
     use super::*;
     use crate::run_dir::RunDir;
     use serde_json::json;
 
     /// Lines that a full disk refuses come later, whole and in order.
-    #[cfg(target_os = "linux")]
     #[test]
     fn lines_wait_for_a_disk_that_is_full() {
         let dir = tempfile::tempdir().unwrap();

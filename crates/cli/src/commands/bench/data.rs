@@ -13,9 +13,21 @@ use tweedie::tokenize::{Kind, Tokenizer};
 
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table};
-use crate::shared::names;
+use crate::shared::names::{CACHES, one_of, value_name};
 use crate::shared::numbers;
 use crate::shared::recipe;
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Augment {
+    /// The paper's
+    Imagenet,
+    /// Random-resized crop and flip
+    Crop,
+    /// A window of the padded image and a flip
+    Light,
+    /// Centre crop
+    Eval,
+}
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -24,9 +36,9 @@ pub struct Args {
     /// Side of the images that come out
     #[arg(long, default_value_t = 224, value_name = "PIXELS", value_parser = numbers::whole(1..=1 << 13))]
     image: usize,
-    /// imagenet (the paper's), crop (random-resized crop and flip), light, or eval (centre crop)
-    #[arg(long, default_value = "imagenet", value_name = "NAME")]
-    augment: String,
+    /// What is done to images
+    #[arg(long, value_enum, default_value_t = Augment::Imagenet, value_name = "NAME")]
+    augment: Augment,
     /// Decoding threads; 0: one per core
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = numbers::whole(0..=1024))]
     workers: usize,
@@ -34,8 +46,8 @@ pub struct Args {
     #[arg(long, default_value_t = 64, value_name = "B", value_parser = numbers::whole(1..=1 << 16))]
     batch: usize,
     /// Decoded images of earlier epochs: off (each is decoded again, what a large set costs) or auto (kept if they fit)
-    #[arg(long, default_value = "off", value_name = "MODE")]
-    cache: String,
+    #[arg(long, default_value = "off", value_name = "MODE", value_parser = one_of::<CacheMode>(CACHES))]
+    cache: CacheMode,
     /// Augmentation of this recipe, at its image size, in the place of --augment and --image
     #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
@@ -54,7 +66,7 @@ struct Report {
     augment: String,
     image: usize,
     workers: usize,
-    cache: String,
+    cache: CacheMode,
     examples: usize,
     seconds: f64,
     per_second: f64,
@@ -72,27 +84,25 @@ fn cpu_seconds() -> Option<f64> {
     Some((ticks(11)? + ticks(12)?) / 100.0) // utime and stime; Linux counts hundredths on every machine
 }
 
-fn named(name: &str) -> Result<AugmentConfig> {
-    let light = AugmentConfig::light();
-    match name {
-        "imagenet" | "eval" => Ok(AugmentConfig::imagenet()),
-        "crop" => Ok(AugmentConfig { crop: AugmentConfig::imagenet().crop, ..light }),
-        "light" => Ok(light),
-        other => Err(Failure::input(format!("'{other}' is not an augmentation; use imagenet, crop, light or eval"))),
+impl Augment {
+    fn config(self) -> AugmentConfig {
+        let light = AugmentConfig::light();
+        match self {
+            Augment::Imagenet | Augment::Eval => AugmentConfig::imagenet(),
+            Augment::Crop => AugmentConfig { crop: AugmentConfig::imagenet().crop, ..light },
+            Augment::Light => light,
+        }
     }
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let recipe = args.recipe.as_deref().map(|name| recipe::resolve(name, &[], &[])).transpose()?.map(|r| r.0);
     let side = recipe.as_ref().map_or(args.image, |c| c.model.encoder.image);
-    let augment = match (recipe, args.augment.as_str()) {
-        (Some(c), _) => c.augment,
-        (None, name) => named(name)?,
-    };
+    let augment = recipe.map_or_else(|| args.augment.config(), |c| c.augment);
     if !(args.seconds > 0.0 && args.seconds <= 1e6) {
         return Err(Failure::input("--seconds must be more than 0, and at most 1000000"));
     }
-    let cache: CacheMode = names::parse("kind of cache", &args.cache, "auto or off")?;
+    let cache = args.cache;
     let (mut loader, format) = open(args, &augment, side, cache)?;
     // Batches until queues are filled; with a cache until everything is in it, which takes the probes' second epoch.
     let warm = if cache == CacheMode::Off { 8 } else { 8.max(2 * loader.batches_per_epoch()) };
@@ -103,10 +113,10 @@ pub fn run(args: &Args) -> Result<()> {
     let r = Report {
         data: args.data.display().to_string(),
         format,
-        augment: args.recipe.as_ref().unwrap_or(&args.augment).clone(),
+        augment: args.recipe.clone().unwrap_or_else(|| value_name(args.augment)),
         image: side,
         workers,
-        cache: args.cache.clone(),
+        cache,
         examples,
         seconds,
         per_second,
@@ -119,8 +129,8 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// A loader over the data, and what format they have.
 fn open(args: &Args, augment: &AugmentConfig, side: usize, cache: CacheMode) -> Result<(Loader, String)> {
-    let transform = |channels| match args.augment.as_str() {
-        "eval" => Transform::eval(augment, side, channels),
+    let transform = |channels| match args.augment {
+        Augment::Eval => Transform::eval(augment, side, channels),
         _ => Transform::train(augment, side, channels),
     };
     let open = OpenOptions { decoded_bytes: cache.bytes(), ..OpenOptions::default() };
@@ -186,7 +196,7 @@ fn table(r: Report) -> String {
         r.augment,
         r.image.to_string(),
         r.workers.to_string(),
-        r.cache,
+        format!("{:?}", r.cache).to_lowercase(),
         format!("{:.0}", r.per_second),
         format!("{:.0}", r.per_worker),
         r.per_cpu_second.map_or("–".into(), |n| format!("{n:.0}")),

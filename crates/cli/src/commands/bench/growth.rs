@@ -15,6 +15,7 @@ use tweedie::config::{ModelConfig, PRESETS};
 use tweedie::interrupt;
 use tweedie_engine::cpu;
 
+use super::model::Format;
 use super::model::usual;
 use crate::failure::{Failure, Result};
 use crate::report::{self, Progress, note};
@@ -26,7 +27,7 @@ use quantity::{Quantity, exponent};
 #[derive(clap::Args)]
 pub struct Args {
     /// Network, as in `bench train`
-    #[arg(long, default_value = "tiny", value_name = "NAME")]
+    #[arg(long, default_value = "tiny", value_name = "NAME", value_parser = PRESETS)]
     preset: String,
     /// auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto", value_name = "D")]
@@ -34,8 +35,8 @@ pub struct Args {
     /// What grows: batch, image, vocab, tokens, steps (default: all that the preset knows)
     #[arg(long, value_delimiter = ',', value_name = "Q,…")]
     over: Vec<Quantity>,
-    /// train, sample or both
-    #[arg(long, value_delimiter = ',', default_values = ["train", "sample"], value_name = "W,…")]
+    /// What is measured
+    #[arg(long, value_delimiter = ',', default_values = ["train", "sample"], value_name = "W,…", value_parser = ["train", "sample"])]
     what: Vec<String>,
     /// Images or texts at a time where the batch does not grow
     #[arg(long, default_value_t = 4, value_name = "B", value_parser = numbers::whole(1..=1 << 20))]
@@ -55,9 +56,9 @@ pub struct Args {
     /// Also write tables and figures into this folder, as they come
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// markdown, csv or json
-    #[arg(long, default_value = "markdown", value_name = "F")]
-    format: String,
+    /// Form of the tables
+    #[arg(long, value_enum, default_value_t = Format::Markdown, value_name = "F")]
+    format: Format,
 }
 
 /// One measurement.
@@ -101,16 +102,6 @@ struct Report {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    if !PRESETS.contains(&args.preset.as_str()) {
-        let names = PRESETS.join(", ");
-        return Err(Failure::input(format!("'{}' is not a preset; use one of {names}", args.preset)));
-    }
-    if let Some(other) = args.what.iter().find(|w| !["train", "sample"].contains(&w.as_str())) {
-        return Err(Failure::input(format!("'{other}' cannot be measured; use train or sample")));
-    }
-    if !["markdown", "csv", "json"].contains(&args.format.as_str()) {
-        return Err(Failure::input(format!("'{}' is not a format; use markdown, csv or json", args.format)));
-    }
     if args.points == 0 || args.batch == 0 || args.steps == 0 || args.repeats == 0 {
         return Err(Failure::input("--points, --batch, --steps and --repeats must be at least 1"));
     }
@@ -176,10 +167,10 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn show(args: &Args, report: &Report) -> Result<()> {
-    match args.format.as_str() {
-        "json" => report::print_json(report),
-        "csv" => report::print(&shown::csv(report)),
-        _ => report::print(&shown::markdown(report)),
+    match args.format {
+        Format::Json => report::print_json(report),
+        Format::Csv => report::print(&shown::csv(report)),
+        Format::Markdown => report::print(&shown::markdown(report)),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use tweedie::Trained;
-use tweedie::config::{Config, ModelConfig, PRESETS, SampleConfig};
+use tweedie::config::{Config, ModelConfig, NoiseKind, PRESETS, SampleConfig};
 use tweedie::data::{Layout, Task};
 use tweedie::interrupt;
 use tweedie::model::{ConditionAttention, Conditioning, Gelu, count_parameters};
@@ -19,14 +19,22 @@ use tweedie_engine::{Device, Tensor};
 use super::ops::{Setup, Timer, median};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Progress, Table};
-use crate::shared::names;
+use crate::shared::names::{ATTENTIONS, NOISES, one_of};
 use crate::shared::numbers;
+
+/// How tables are printed.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    Markdown,
+    Csv,
+    Json,
+}
 
 /// What both have in common.
 #[derive(clap::Args)]
 pub struct Model {
-    /// Network: digits, tiny, cifar, vit-s16, vit-b16, vit-l16, vit-h14, shapes, caption-tiny, coco-96, caption or text
-    #[arg(long, default_value = "tiny", value_name = "NAME")]
+    /// Network
+    #[arg(long, default_value = "tiny", value_name = "NAME", value_parser = PRESETS)]
     preset: String,
     /// Classes or words (default: as the preset is meant)
     #[arg(long, value_name = "V", value_parser = numbers::whole(2..=1 << 22))]
@@ -38,8 +46,8 @@ pub struct Model {
     #[arg(long, value_name = "PIXELS", value_parser = numbers::whole(1..=1 << 16))]
     image: Option<usize>,
     /// Condition tokens are computed once per image (prefix) or with every copy and step (full)
-    #[arg(long, value_name = "KIND")]
-    condition_attention: Option<String>,
+    #[arg(long, value_name = "KIND", value_parser = one_of::<ConditionAttention>(ATTENTIONS))]
+    condition_attention: Option<ConditionAttention>,
     /// GELU by its tanh form, which GPU products can end with; otherwise the exact one
     #[arg(long)]
     tanh: bool,
@@ -52,9 +60,9 @@ pub struct Model {
     /// On a GPU: also show the N kernels that take longest
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = numbers::whole(0..=100_000))]
     profile: usize,
-    /// markdown, csv or json
-    #[arg(long, default_value = "markdown", value_name = "F")]
-    format: String,
+    /// Form of the table
+    #[arg(long, value_enum, default_value_t = Format::Markdown, value_name = "F")]
+    format: Format,
     /// Measured for `bench growth`: the first Ctrl-C is for that one, which waits for this; the second ends both
     #[arg(long, hide = true)]
     point: bool,
@@ -94,9 +102,9 @@ pub struct SampleArgs {
     /// Guidance weight; 1 costs one pass per step, anything else two
     #[arg(long, default_value_t = 2.0, value_name = "W")]
     guidance: f32,
-    /// How noise is drawn: auto, dense or exact
-    #[arg(long, default_value = "auto", value_name = "KIND")]
-    noise: String,
+    /// How noise is drawn
+    #[arg(long, default_value = "auto", value_name = "KIND", value_parser = one_of::<NoiseKind>(NOISES))]
+    noise: NoiseKind,
     /// On a GPU: queue every kernel anew instead of replaying a captured graph
     #[arg(long)]
     no_graph: bool,
@@ -156,10 +164,6 @@ impl Model {
     }
 
     fn config(&self, batch: usize) -> Result<(Config, usize)> {
-        if !PRESETS.contains(&self.preset.as_str()) {
-            let names = PRESETS.join(", ");
-            return Err(Failure::input(format!("'{}' is not a preset; use one of {names}", self.preset)));
-        }
         let (task, vocab, tokens) = usual(&self.preset);
         let mut c = Config { model: ModelConfig::preset(&self.preset)?, ..Config::default() };
         c.data.task = task;
@@ -170,13 +174,8 @@ impl Model {
         if let Some(side) = self.image {
             c.model.encoder.image = side;
         }
-        match self.condition_attention.as_deref() {
-            None => {}
-            Some("full") => c.model.denoiser.condition_attention = ConditionAttention::Full,
-            Some("prefix") => c.model.denoiser.condition_attention = ConditionAttention::Prefix,
-            Some(other) => {
-                return Err(Failure::input(format!("'{other}' is not a kind of attention; use full or prefix")));
-            }
+        if let Some(kind) = self.condition_attention {
+            c.model.denoiser.condition_attention = kind;
         }
         let vocab = self.vocab.unwrap_or(vocab);
         if vocab < 8 || batch == 0 || self.repeats == 0 {
@@ -218,14 +217,13 @@ impl Model {
     /// The rows, and below them what a GPU spent its time on; beside other forms than Markdown that goes to stderr.
     fn print(&self, rows: &[Row], profiles: &[String]) -> Result<()> {
         let profiles: String = profiles.iter().map(|p| format!("\n{p}")).collect();
-        if self.format != "markdown" {
+        if self.format != Format::Markdown {
             profiles.lines().for_each(report::note);
         }
-        match self.format.as_str() {
-            "json" => report::print_json(&rows),
-            "csv" => report::print(&csv(rows)?),
-            "markdown" => report::print(&(text(rows) + &profiles)),
-            other => Err(Failure::input(format!("'{other}' is not a format; use markdown, csv or json"))),
+        match self.format {
+            Format::Json => report::print_json(&rows),
+            Format::Csv => report::print(&csv(rows)?),
+            Format::Markdown => report::print(&(text(rows) + &profiles)),
         }
     }
 }
@@ -389,8 +387,7 @@ pub fn sample(args: &SampleArgs) -> Result<()> {
             }
             progress.say("sample", &format!("{} batch {b}, {steps} steps", args.model.preset));
             let guidance = if images.is_some() { args.guidance } else { 1.0 };
-            let noise = names::parse("kind of noise", &args.noise, "auto, dense or exact")?;
-            let s = SampleConfig { steps, guidance, noise, ..SampleConfig::default() };
+            let s = SampleConfig { steps, guidance, noise: args.noise, ..SampleConfig::default() };
             if let Device::Cuda(c) = &device {
                 c.reset_peak();
             }

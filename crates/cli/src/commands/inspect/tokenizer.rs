@@ -10,8 +10,8 @@ use tweedie::train::open_sequences;
 
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Progress, Table};
-use crate::shared::numbers;
 use crate::shared::sequence_args::SequenceArgs;
+use crate::shared::{names, numbers};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -25,8 +25,8 @@ pub enum Command {
 pub struct Train {
     /// Folder or file of captions or text
     data: String,
-    /// chars, word, space, bpe or wordpiece
-    #[arg(long, default_value = "word", value_parser = |s: &str| s.parse::<Kind>())]
+    /// What is learnt
+    #[arg(long, default_value = "word", value_name = "KIND", value_parser = names::tokenizer())]
     kind: Kind,
     /// Classes at most (default: 5000 words, 34000 for space, 8000 pieces, all characters)
     #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 24))]

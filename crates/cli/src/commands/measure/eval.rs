@@ -11,7 +11,7 @@ use super::texts::{self, TextArgs};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note};
 use crate::shared::model_args::ModelArgs;
-use crate::shared::names::{parse, sampler};
+use crate::shared::names::{SAMPLERS, SCHEDULES, STARTS, one_of};
 use crate::shared::numbers;
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -40,14 +40,14 @@ pub struct Args {
     /// Guidance weights (1: none)
     #[arg(long, value_delimiter = ',', value_name = "W,…")]
     pub guidance: Vec<f32>,
-    /// argmax, multinomial, softmax, ddim or ancestral
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
-    pub sampler: Vec<String>,
-    /// What the first step starts from: noise or zeros
-    #[arg(long, value_name = "START")]
-    pub start: Option<String>,
+    /// How a noisy vector becomes the next one
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = one_of::<SamplerKind>(SAMPLERS))]
+    pub sampler: Vec<SamplerKind>,
+    /// What the first step starts from
+    #[arg(long, value_name = "START", value_parser = one_of::<Start>(STARTS))]
+    pub start: Option<Start>,
     /// Follow the noise levels of another schedule
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = SCHEDULES)]
     pub schedule: Option<String>,
     /// Majority over this many draws (reported as such)
     #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
@@ -101,14 +101,12 @@ pub fn run(args: &Args) -> Result<()> {
     base.votes = args.votes.unwrap_or(base.votes).max(1);
     base.seed = args.seed.unwrap_or(base.seed);
     base.schedule = args.schedule.clone().unwrap_or(base.schedule);
-    if let Some(s) = &args.start {
-        base.start = parse::<Start>("start", s, "noise or zeros")?;
-    }
+    base.start = args.start.unwrap_or(base.start);
     let tdd = loaded.trained.model.is_tdd();
     let or = |v: &[usize], d: usize| if v.is_empty() || !tdd { vec![d] } else { v.to_vec() };
     let samplers = match args.sampler.is_empty() || !tdd {
         true => vec![base.sampler],
-        false => args.sampler.iter().map(|s| sampler(s)).collect::<Result<_>>()?,
+        false => args.sampler.clone(),
     };
     let guidances = if args.guidance.is_empty() || !tdd { vec![base.guidance] } else { args.guidance.clone() };
     let mut rows = Vec::new();

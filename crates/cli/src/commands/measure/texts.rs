@@ -3,7 +3,7 @@
 mod captions;
 
 use serde::Serialize;
-use tweedie::config::{SampleConfig, SamplerKind, Unmasking};
+use tweedie::config::{Rank, SampleConfig, SamplerKind, Unmasking};
 use tweedie::data::{Sequences, Task};
 use tweedie::evaluate;
 use tweedie::interrupt;
@@ -15,7 +15,7 @@ use tweedie::train::open_sequences;
 use super::eval::{Args, Split};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note};
-use crate::shared::names;
+use crate::shared::names::{RANKS, UNMASKINGS, one_of};
 use crate::shared::numbers;
 use crate::shared::sampling_flags::{Given, meaningless};
 
@@ -39,8 +39,8 @@ pub struct TextArgs {
     out: Option<std::path::PathBuf>,
     /// Masked twin, and TDD trained with known tokens: settle tokens at random (TDD: none before the end) or the most
     /// confident first
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
-    unmask: Vec<String>,
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = one_of::<Unmasking>(UNMASKINGS))]
+    unmask: Vec<Unmasking>,
     /// What TDD shows of tokens that are not settled: from pure noise (0) to guesses with the noise of the step (1)
     #[arg(long, value_delimiter = ',', value_name = "SHARE,…")]
     guesses: Vec<f32>,
@@ -48,8 +48,8 @@ pub struct TextArgs {
     #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
     candidates: Option<usize>,
     /// Captions: which candidate is the best, by the model's own bound (bound) or by likeness to the others (consensus)
-    #[arg(long, value_name = "NAME")]
-    rank: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = one_of::<Rank>(RANKS))]
+    rank: Option<Rank>,
 }
 
 /// A bound in nats and bits per token and, where the tokens are characters or decode to them, per character.
@@ -252,30 +252,18 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
     base.seed = args.seed.unwrap_or(base.seed);
     base.schedule = args.schedule.clone().unwrap_or(base.schedule);
     base.candidates = args.text.candidates.unwrap_or(base.candidates);
-    if let Some(name) = &args.text.rank {
-        base.rank = names::parse("way to rank", name, "bound or consensus")?;
-    }
+    base.rank = args.text.rank.unwrap_or(base.rank);
     let or = |given: Vec<SampleConfig>, base: &SampleConfig| if given.is_empty() { vec![base.clone()] } else { given };
     let mut settings = vec![base];
     for axis in 0..5 {
         let mut next = Vec::new();
         for s in &settings {
             let changed: Vec<SampleConfig> = match axis {
-                0 => {
-                    let all = args.sampler.iter().map(|n| names::sampler(n));
-                    all.map(|x| Ok(SampleConfig { sampler: x?, ..s.clone() })).collect::<Result<_>>()?
-                }
+                0 => args.sampler.iter().map(|&sampler| SampleConfig { sampler, ..s.clone() }).collect(),
                 1 => args.guidance.iter().map(|&guidance| SampleConfig { guidance, ..s.clone() }).collect(),
                 2 => args.steps.iter().map(|&steps| SampleConfig { steps, ..s.clone() }).collect(),
                 3 => args.text.guesses.iter().map(|&guesses| SampleConfig { guesses, ..s.clone() }).collect(),
-                _ => {
-                    let all = args
-                        .text
-                        .unmask
-                        .iter()
-                        .map(|n| names::parse::<Unmasking>("way to unmask", n, "random or confident"));
-                    all.map(|x| Ok(SampleConfig { unmask: x?, ..s.clone() })).collect::<Result<_>>()?
-                }
+                _ => args.text.unmask.iter().map(|&unmask| SampleConfig { unmask, ..s.clone() }).collect(),
             };
             next.extend(or(changed, s));
         }

@@ -6,7 +6,7 @@ mod terminal;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tweedie::config::SampleConfig;
+use tweedie::config::{SampleConfig, SamplerKind};
 use tweedie::data::Task;
 use tweedie::generate::{Step, TextRequest};
 use tweedie::run::Loaded;
@@ -17,7 +17,7 @@ use crate::failure::{Failure, Result};
 use crate::report::{self, note};
 use crate::shared::image_input;
 use crate::shared::model_args::ModelArgs;
-use crate::shared::names;
+use crate::shared::names::{SAMPLERS, one_of};
 use crate::shared::numbers;
 
 #[derive(clap::Args)]
@@ -32,9 +32,9 @@ pub struct Args {
     /// Guidance weight
     #[arg(long, value_name = "W")]
     guidance: Option<f32>,
-    /// argmax, multinomial, softmax, ddim or ancestral
-    #[arg(long, value_name = "NAME")]
-    sampler: Option<String>,
+    /// How a noisy vector becomes the next one
+    #[arg(long, value_name = "NAME", value_parser = one_of::<SamplerKind>(SAMPLERS))]
+    sampler: Option<SamplerKind>,
     /// Seed of the sampling noise
     #[arg(long)]
     seed: Option<u64>,
@@ -72,9 +72,7 @@ pub fn run(args: &Args) -> Result<()> {
     sample.guidance = args.guidance.unwrap_or(sample.guidance);
     sample.seed = args.seed.unwrap_or(sample.seed);
     sample.votes = 1;
-    if let Some(name) = &args.sampler {
-        sample.sampler = names::sampler(name)?;
-    }
+    sample.sampler = args.sampler.unwrap_or(sample.sampler);
     if sample.steps == 0 || args.top == 0 || args.top > 8 {
         return Err(Failure::input("--steps must be at least 1, and --top 1 to 8"));
     }

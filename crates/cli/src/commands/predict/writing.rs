@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tweedie::config::SampleConfig;
+use tweedie::config::{Rank, SampleConfig, SamplerKind, Unmasking};
 use tweedie::generate::{Text, TextRequest, batch_size, infill, prompt};
 use tweedie::run::Loaded;
 use tweedie::{Generator, Tensor};
@@ -12,7 +12,7 @@ use tweedie_figures::Picture;
 use super::trace::{self, Trace};
 use crate::failure::{Failure, Result};
 use crate::shared::model_args::ModelArgs;
-use crate::shared::names;
+use crate::shared::names::{RANKS, SAMPLERS, SCHEDULES, UNMASKINGS, one_of};
 use crate::shared::numbers;
 use crate::shared::sampling_flags::Given;
 
@@ -27,19 +27,19 @@ pub struct WritingArgs {
     /// Guidance weight (1: none)
     #[arg(long, value_name = "W")]
     guidance: Option<f32>,
-    /// argmax, multinomial, softmax, ddim or ancestral
-    #[arg(long, value_name = "NAME")]
-    sampler: Option<String>,
+    /// How a noisy vector becomes the next one
+    #[arg(long, value_name = "NAME", value_parser = one_of::<SamplerKind>(SAMPLERS))]
+    sampler: Option<SamplerKind>,
     /// Masked twin, and TDD trained with known tokens: settle tokens at random (TDD: none before the end) or the most
     /// confident first
-    #[arg(long, value_name = "NAME")]
-    unmask: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = one_of::<Unmasking>(UNMASKINGS))]
+    unmask: Option<Unmasking>,
     /// What TDD trained with known tokens shows of those not settled: from pure noise (0) to guesses with the noise of the step
     /// (1)
     #[arg(long, value_name = "SHARE")]
     guesses: Option<f32>,
     /// Follow the noise levels of another schedule
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = SCHEDULES)]
     schedule: Option<String>,
     /// Seed of the sampling noise
     #[arg(long)]
@@ -57,8 +57,8 @@ pub struct WritingArgs {
     #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
     candidates: Option<usize>,
     /// Rank by the model's own bound on their likelihood (bound) or by how alike each is to the others (consensus)
-    #[arg(long, value_name = "NAME")]
-    rank: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = one_of::<Rank>(RANKS))]
+    rank: Option<Rank>,
     /// Write how the first text came about, step by step, as a page (.html) or as JSON (.json)
     #[arg(long, value_name = "FILE", value_parser = trace::file)]
     trace: Option<(PathBuf, trace::Form)>,
@@ -87,17 +87,11 @@ impl WritingArgs {
         s.guidance = self.guidance.unwrap_or(s.guidance);
         s.seed = self.seed.unwrap_or(s.seed);
         s.schedule = self.schedule.clone().unwrap_or(s.schedule);
-        if let Some(name) = &self.sampler {
-            s.sampler = names::sampler(name)?;
-        }
-        if let Some(name) = &self.unmask {
-            s.unmask = names::parse("way to unmask", name, "random or confident")?;
-        }
+        s.sampler = self.sampler.unwrap_or(s.sampler);
+        s.unmask = self.unmask.unwrap_or(s.unmask);
         s.guesses = self.guesses.unwrap_or(s.guesses);
         s.candidates = self.candidates.unwrap_or(s.candidates);
-        if let Some(name) = &self.rank {
-            s.rank = names::parse("way to rank", name, "bound or consensus")?;
-        }
+        s.rank = self.rank.unwrap_or(s.rank);
         if !conditional && self.guidance.is_some_and(|g| g != 1.0) {
             return Err(Failure::input("--guidance needs an image to guide to; leave it out for text alone"));
         }

@@ -126,7 +126,7 @@ impl Clip {
     }
 
     /// Tokens of a text, from start to end.
-    pub fn tokens(&self, text: &str) -> Vec<u32> {
+    pub fn tokens(&self, text: &str) -> Result<Vec<u32>> {
         self.tokenizer.encode(text, self.config.positions)
     }
 
@@ -162,7 +162,7 @@ impl Clip {
 
     /// Features of texts, each of length 1.
     pub fn text_features(&self, texts: &[String]) -> Result<Vec<Vec<f32>>> {
-        let ids: Vec<Vec<u32>> = texts.par_iter().map(|t| self.tokens(t)).collect();
+        let ids = texts.par_iter().map(|t| self.tokens(t)).collect::<Result<Vec<Vec<u32>>>>()?;
         let mut order: Vec<usize> = (0..ids.len()).collect();
         order.sort_by_key(|&i| ids[i].len());
         let mut out = vec![Vec::new(); texts.len()];

@@ -1,31 +1,36 @@
-//! CLIP's byte-level byte-pair encoding, from `tokenizer.json` or `vocab.json` with `merges.txt`.
+//! CLIP's byte-level byte-pair encoding, from `tokenizer.json` or `vocab.json` with `merges.txt`. Of the former only vocabulary and pairs are
+//! read: how text is cleaned and cut into words is the same for every CLIP.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::Value;
-use unicode_normalization::UnicodeNormalization;
+use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::normalizers::{Lowercase, NFC, NormalizerWrapper, Sequence};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::sequence::Sequence as Splitters;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::{AddedToken, SplitDelimiterBehavior};
 
 use super::config::read_json;
 use crate::error::{Error, Result};
 use crate::files::read_to_string;
+use crate::guard::guarded;
 use crate::limits::SMALL_BYTES;
 
 const START: &str = "<|startoftext|>";
 const END: &str = "<|endoftext|>";
 /// What marks the end of a word in the vocabulary.
 const WORD_END: &str = "</w>";
-
-/// Letters of a word that are looked at: pairs of more take time without end, and a text has 77 tokens.
-const LONGEST: usize = 4096;
+/// Endings, runs of letters, single digits, runs of anything else but white space.
+const WORDS: &str = r"'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+";
+/// Names the foreign code in errors.
+const WHO: &str = "the tokenizer";
 
 /// Text to tokens.
 pub struct Tokenizer {
-    vocab: HashMap<String, u32>,
-    /// Which pairs join, the lowest first.
-    ranks: HashMap<(String, String), usize>,
-    /// The printable character that stands for each byte.
-    bytes: [char; 256],
+    inner: tokenizers::Tokenizer,
+    largest: u32,
     pub start: u32,
     pub end: u32,
 }
@@ -75,118 +80,84 @@ impl Tokenizer {
             vocab.get(name).copied().ok_or_else(|| Error::Input(format!("{}: no token '{name}'", path.display())))
         };
         let (start, end) = (special(START)?, special(END)?);
-        let ranks = merges.into_iter().enumerate().map(|(i, m)| (m, i)).collect();
-        Ok(Tokenizer { vocab, ranks, bytes: byte_characters(), start, end })
+        let largest = vocab.values().copied().max().unwrap_or(0);
+        let wrong = |e: String| Error::Input(format!("{}: {e}", path.display()));
+        let inner = guarded(WHO, || build(vocab, merges)).map_err(wrong)?.map_err(|e| wrong(e.to_string()))?;
+        Ok(Tokenizer { inner, largest, start, end })
     }
 
     /// The highest number of a token.
     pub fn largest(&self) -> u32 {
-        self.vocab.values().copied().max().unwrap_or(0)
+        self.largest
     }
 
     /// Start, the text's tokens, end; at most `most` of them.
-    pub fn encode(&self, text: &str, most: usize) -> Vec<u32> {
-        let mut ids = vec![self.start];
-        let text: String = text.nfc().collect::<String>().to_lowercase();
-        for word in words(&text) {
-            if ids.len() >= most {
-                break; // the rest is cut off
-            }
-            let letters: String = word.bytes().take(LONGEST).map(|b| self.bytes[b as usize]).collect();
-            self.pairs(&letters, &mut ids);
-        }
-        ids.truncate(most.saturating_sub(1).max(1));
-        ids.push(self.end);
-        ids
+    pub fn encode(&self, text: &str, most: usize) -> Result<Vec<u32>> {
+        let wrong = |e: String| Error::Input(format!("a text cannot be encoded: {e}"));
+        let made = guarded(WHO, || self.inner.encode_fast(text, false)).map_err(wrong)?;
+        let made = made.map_err(|e| wrong(e.to_string()))?;
+        let room = most.saturating_sub(2);
+        let own = made.get_ids().iter().copied().take(room);
+        Ok(std::iter::once(self.start).chain(own).chain([self.end]).collect())
     }
+}
 
-    /// Join pairs until none is left that may be joined.
-    fn pairs(&self, word: &str, ids: &mut Vec<u32>) {
-        let mut parts: Vec<String> = word.chars().map(String::from).collect();
-        if let Some(last) = parts.last_mut() {
-            last.push_str(WORD_END);
-        }
-        loop {
-            let rank = |i: usize| self.ranks.get(&(parts[i].clone(), parts[i + 1].clone())).map(|r| (*r, i));
-            let Some((_, i)) = (0..parts.len().saturating_sub(1)).filter_map(rank).min() else { break };
-            let right = parts.remove(i + 1);
-            parts[i].push_str(&right);
-        }
-        // As in the original, a part that is not in the vocabulary becomes the end token.
-        ids.extend(parts.iter().map(|p| self.vocab.get(p).copied().unwrap_or(self.end)));
-    }
+/// As `transformers` sets up CLIPTokenizer. A part that is not in the vocabulary becomes the end token.
+fn build(vocab: HashMap<String, u32>, merges: Vec<(String, String)>) -> tokenizers::Result<tokenizers::Tokenizer> {
+    let model = BPE::builder()
+        .vocab_and_merges(vocab.into_iter().collect::<Vocab>(), merges)
+        .unk_token(END.into())
+        .end_of_word_suffix(WORD_END.into())
+        .build()?;
+    let words = Split::new(SplitPattern::Regex(WORDS.into()), SplitDelimiterBehavior::Removed, true)?;
+    let clean = [NormalizerWrapper::from(NFC), Lowercase.into()];
+    let mut t = tokenizers::Tokenizer::new(model);
+    t.with_normalizer(Some(Sequence::new(clean.to_vec())));
+    t.with_pre_tokenizer(Some(Splitters::new(vec![words.into(), ByteLevel::new(false, true, false).into()])));
+    t.add_special_tokens(&[START, END].map(|name| AddedToken::from(name, true).normalized(false)));
+    Ok(t)
 }
 
 fn vocabulary(v: &Value) -> Option<HashMap<String, u32>> {
     v.as_object()?.iter().map(|(k, v)| Some((k.clone(), u32::try_from(v.as_u64()?).ok()?))).collect()
 }
 
-/// GPT-2's table: printable bytes stand for themselves, the others for characters from 256 on.
-fn byte_characters() -> [char; 256] {
-    let mut next = 256;
-    std::array::from_fn(|b| {
-        let printable = matches!(b, 33..=126 | 161..=172 | 174..=255);
-        let code = if printable { b as u32 } else { next };
-        next += !printable as u32;
-        char::from_u32(code).unwrap_or('?')
-    })
-}
-
-/// `'s|'t|'re|'ve|'m|'ll|'d`, runs of letters, single digits, runs of anything else but white space.
-fn words(text: &str) -> Vec<&str> {
-    const ENDINGS: [&str; 7] = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d"];
-    let digit = |c: char| c.is_numeric();
-    let letter = |c: char| c.is_alphabetic() && !c.is_numeric();
-    let other = |c: char| !c.is_whitespace() && !letter(c) && !digit(c);
-    let mut out = Vec::new();
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        let run = |of: &dyn Fn(char) -> bool| rest.find(|c| !of(c)).unwrap_or(rest.len());
-        let n = match ENDINGS.iter().chain([&START, &END]).find(|e| rest.starts_with(**e)) {
-            Some(e) => e.len(),
-            None if letter(c) => run(&letter),
-            None if digit(c) => c.len_utf8(),
-            None if other(c) => run(&other),
-            None => {
-                rest = &rest[c.len_utf8()..];
-                continue;
-            }
-        };
-        out.push(&rest[..n]);
-        rest = &rest[n..];
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn words_follow_the_pattern() {
-        assert_eq!(
-            words("a dog's 12 cats!! it'll café-bar"),
-            ["a", "dog", "'s", "1", "2", "cats", "!!", "it", "'ll", "café", "-", "bar"]
-        );
-        assert!(words("  \n").is_empty());
-    }
-
-    #[test]
-    fn bytes_have_different_characters() {
-        let all: std::collections::HashSet<char> = byte_characters().into_iter().collect();
-        assert_eq!((all.len(), byte_characters()[b' ' as usize], byte_characters()[b'a' as usize]), (256, 'Ġ', 'a'));
+    fn small(names: &[&str], merges: &[(&str, &str)]) -> Result<Tokenizer> {
+        let vocab = names.iter().enumerate().map(|(i, n)| (n.to_string(), i as u32)).collect();
+        Tokenizer::new(vocab, merges.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect(), Path::new("x"))
     }
 
     /// l-o first, then lo-w</w>; "lower" has no pair w-e, so it stays apart.
     #[test]
     fn pairs_join_by_rank() {
         let names = ["l", "o", "w", "w</w>", "lo", "low</w>", "e", "r</w>", START, END];
-        let vocab = names.iter().enumerate().map(|(i, n)| (n.to_string(), i as u32)).collect();
-        let merges = vec![("l".into(), "o".into()), ("lo".into(), "w</w>".into())];
-        let t = Tokenizer::new(vocab, merges, Path::new("x")).unwrap();
-        assert_eq!(t.encode("Low LOWER", 77), [8, 5, 4, 2, 6, 7, 9]);
-        assert_eq!(t.encode("Low LOWER", 4), [8, 5, 4, 9]);
-        assert_eq!(t.encode("", 77), [8, 9]);
-        assert_eq!(t.encode("x", 77), [8, 9, 9]);
+        let t = small(&names, &[("l", "o"), ("lo", "w</w>")]).unwrap();
+        let encode = |text: &str, most: usize| t.encode(text, most).unwrap();
+        assert_eq!(encode("Low LOWER", 77), [8, 5, 4, 2, 6, 7, 9]);
+        assert_eq!(encode("Low LOWER", 4), [8, 5, 4, 9]);
+        assert_eq!(encode("", 77), [8, 9]);
+        assert_eq!(encode("x", 77), [8, 9, 9]);
+        assert_eq!(encode(&"x".repeat(1_000_000), 77).len(), 77);
+    }
+
+    /// Each piece that is not in the vocabulary is one end token: so many words.
+    #[test]
+    fn words_follow_the_pattern() {
+        let t = small(&["a</w>", START, END], &[]).unwrap();
+        let words = |text: &str| t.encode(text, 77).unwrap().len() - 2;
+        // a, d-o-g, 's, 1, 2: bytes of a word count one by one.
+        assert_eq!(words("a dog's 12"), 1 + 3 + 2 + 1 + 1);
+        assert_eq!(words("  \n"), 0);
+        assert_eq!(t.encode("A a", 77).unwrap(), [1, 0, 0, 2]);
+    }
+
+    #[test]
+    fn pairs_of_no_token_are_refused() {
+        let e = small(&["a", "b", START, END], &[("a", "b")]).err().unwrap().to_string();
+        assert!(e.starts_with("x: ") && e.contains("ab"), "{e}");
     }
 }
