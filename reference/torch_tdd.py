@@ -235,9 +235,9 @@ class TDD(nn.Module):
     def condition(self, images):
         return None if self.encoder is None else pooled(self.encoder(images), self.pool)
 
-    def loss(self, images, tokens, t, eps, abar, drop=None, kfold=1, weighted=True, smoothing=0.0):
+    def loss(self, images, tokens, t, eps, abar, drop=None, noisy_copies=1, weighted=True, smoothing=0.0):
         """tokens [B*k, N] int, t [B*k], eps [B*k, N, V]; features computed once, used k times."""
-        cond = self.condition(images).repeat_interleave(kfold, 0)
+        cond = self.condition(images).repeat_interleave(noisy_copies, 0)
         a = abar.to(eps)[t]
         logits = self.denoiser(corrupt(F.one_hot(tokens, eps.shape[-1]).to(eps), a, eps), t, cond, drop)
         logits = logits if logits.dtype == torch.float64 else logits.float()
@@ -306,7 +306,7 @@ def bench(a):
     im, _, ch, _, _, _, V, N = PRESETS[a.preset][:8]
     m = build(*PRESETS[a.preset]).to(dev)
     ab = alpha_bar("cosine", 1000).to(dev)
-    B, k = a.batch, a.kfold
+    B, k = a.batch, a.noisy_copies
     print(f"params {sum(p.numel() for p in m.parameters()) / 1e6:.1f}M (denoiser {sum(p.numel() for p in m.denoiser.parameters()) / 1e6:.1f}M)")
     ema = [p.detach().clone() for p in m.parameters()]
     opt = torch.optim.AdamW(m.parameters(), lr=1e-4, weight_decay=0.3, betas=(0.9, 0.95), fused=dev == "cuda")
@@ -334,7 +334,7 @@ def bench(a):
     tail = sorted(ts[len(ts) // 2:])
     med = tail[len(tail) // 2]
     mem = torch.cuda.max_memory_allocated() / 2**30 if dev == "cuda" else 0
-    print(f"RESULT train {dev} {a.preset} batch {B} kfold {k} compile {a.compile}: {med * 1e3:.2f} ms/step {B / med:.1f} examples/s peak {mem:.1f} GiB", flush=True)
+    print(f"RESULT train {dev} {a.preset} batch {B} noisy copies {k} compile {a.compile}: {med * 1e3:.2f} ms/step {B / med:.1f} examples/s peak {mem:.1f} GiB", flush=True)
     del opt, ema
     m.eval()
     if a.compile:
@@ -358,7 +358,7 @@ def main():
     b.add_argument("--device", default="cpu")
     b.add_argument("--preset", default="tiny", choices=PRESETS)
     b.add_argument("--batch", type=int, default=64)
-    b.add_argument("--kfold", type=int, default=4)
+    b.add_argument("--noisy-copies", "--kfold", type=int, default=4)
     b.add_argument("--steps", type=int, default=20)
     b.add_argument("--iters", type=int, default=20)
     b.add_argument("--threads", type=int, default=2)

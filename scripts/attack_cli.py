@@ -33,11 +33,11 @@ NUMBERS = ["0", "-1", "1", "2", "3", "7", "65535", "65536", "65537", "1048577", 
 TEXTS = ["", " ", "\u001b[31mred\u001b[0m", "a\nb", "\u202eabc", "'", '"', "[", "]", "{", "}", "[[[[", "{a={a={a=1}}}", "../../etc/passwd", "/dev/zero",
          "/dev/full", "/dev/stdin", "/", ".", "embedded:digits", "embedded:nothing", "a" * 10_000, "é" * 500, "\ufeff", "a=b", "=", "--", "-", "true", "none",
          "word:0", "word:18446744073709551615", "bpe:1", "bpe:999999999", "chars:0", "wordpiece:3", "1979-05-27T07:32:00Z", "\\u0000", "%s%n", "$(id)"]
-TINY = ["train.epochs=1", "train.warmup_epochs=0", "train.batch=256", "train.eval_images=16", "sample.steps=2", "train.kfold=1",
+TINY = ["train.epochs=1", "train.warmup_epochs=0", "train.batch=256", "train.eval_images=16", "sample.steps=2", "train.noisy_copies=1",
         "model.encoder.width=16", "model.encoder.depth=1", "model.encoder.heads=2", "model.denoiser.width=16",
         "model.denoiser.depth=1", "model.denoiser.heads=2"]
 # Settings whose large values are meant to take long.
-SLOW = {"train.epochs", "train.kfold", "sample.steps", "sample.votes", "sample.candidates", "process.steps", "model.encoder.image",
+SLOW = {"train.epochs", "train.noisy_copies", "sample.steps", "sample.votes", "sample.candidates", "process.steps", "model.encoder.image",
         "model.encoder.width", "model.encoder.depth", "model.denoiser.width", "model.denoiser.depth", "data.tokens"}
 
 
@@ -172,7 +172,7 @@ class Lab:
         self.make("digits", ["train", "digits"], TINY)
         self.make("text", ["train", "ptb-chars", "--data", str(folder / "text.txt")],
                   ["train.epochs=1", "train.batch=8", "data.tokens=16", "data.tokenizer=chars", "model.denoiser.width=16", "model.denoiser.depth=1",
-                   "model.denoiser.heads=2", "sample.steps=2", "train.warmup_epochs=0", "train.kfold=1", "data.val_fraction=0.2"])
+                   "model.denoiser.heads=2", "sample.steps=2", "train.warmup_epochs=0", "train.noisy_copies=1", "data.val_fraction=0.2"])
         shown = subprocess.run([binary, "config", "show", "digits"], capture_output=True, text=True, check=True).stdout
         self.config = (folder / "digits" / "config.toml").read_text()
         self.keys = toml_keys(self.config)
@@ -346,10 +346,10 @@ def kind_train(r, lab, folder):
 
 
 FLAGS = ["--steps", "--guidance", "--votes", "--seed", "--top", "--number", "--length", "--min-length", "--candidates", "--draws", "--guesses", "--limit", "--bound", "--samples",
-         "--examples", "--batch", "--kfold", "--vocab", "--tokens", "--image", "--repeats", "--profile", "--points", "--seconds", "--workers", "--epochs", "--seeds", "--budget",
+         "--examples", "--batch", "--noisy-copies", "--vocab", "--tokens", "--image", "--repeats", "--profile", "--points", "--seconds", "--workers", "--epochs", "--seeds", "--budget",
          "--bootstrap", "--threads", "--device", "--format", "--sampler", "--schedule", "--unmask", "--rank", "--infill", "--prompt", "--trace", "--html", "--over", "--what", "--op",
          "--only", "--tokenizer", "--classes", "--kind", "--task", "--split", "--start", "--set", "--use", "--clip", "--json", "--raw", "--per-class", "--quick", "--data"]
-LONG = {"--number", "--samples", "--votes", "--repeats", "--seconds", "--draws", "--bound", "--steps", "--candidates", "--bootstrap", "--kfold", "--points"}
+LONG = {"--number", "--samples", "--votes", "--repeats", "--seconds", "--draws", "--bound", "--steps", "--candidates", "--bootstrap", "--noisy-copies", "--points"}
 
 
 def kind_flags(r, lab, folder):

@@ -93,7 +93,7 @@ def bench_sample(r):
 
 def bench_train(r):
     preset, flags = model_flags(r)
-    flags += ["--batch", str(max(1, batch(r, preset) // 2)), "--kfold", str(r.choice([1, 2, 3, 4, 5])), "--no-floor"]
+    flags += ["--batch", str(max(1, batch(r, preset) // 2)), "--noisy-copies", str(r.choice([1, 2, 3, 4, 5])), "--no-floor"]
     flags += [f for f in ("--recompute", "--upload") if r.random() < 0.3]
     return [["bench", "train", *flags]]
 

@@ -30,7 +30,7 @@ from pathlib import Path
 SETTINGS = {
     "train.epochs": 6,
     "train.batch": 479,
-    "train.kfold": 1,
+    "train.noisy_copies": 1,
     "train.eval_images": 16,
     "train.eval_every": 3,
     "train.checkpoint_every": 1,

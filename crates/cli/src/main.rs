@@ -123,6 +123,7 @@ fn run(cli: Cli) -> Result<()> {
 }
 
 fn main() -> ExitCode {
+    tweedie::settings::on_note(|note| report::note(&format!("note: {note}")));
     let result = match Cli::try_parse() {
         Ok(cli) => run(cli),
         Err(e) if !e.use_stderr() => report::print(&e.to_string()), // --help and --version

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 const TINY: &[&str] = &[
     "train.epochs=1",
     "train.batch=100",
-    "train.kfold=1",
+    "train.noisy_copies=1",
     "train.eval_images=32",
     "train.log_every=10",
     "model.encoder.patch=16",

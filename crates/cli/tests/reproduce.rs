@@ -9,8 +9,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// What makes the drawn scenes of `all` small too: ten large steps an epoch.
-const TINY_SCENES: &[&str] =
-    &["train.batch=2000", "train.kfold=1", "model.encoder.width=16", "model.denoiser.width=16", "train.eval_images=8"];
+const TINY_SCENES: &[&str] = &[
+    "train.batch=2000",
+    "train.noisy_copies=1",
+    "model.encoder.width=16",
+    "model.denoiser.width=16",
+    "train.eval_images=8",
+];
 
 /// Digits with the smallest network: 10 steps an epoch, each some milliseconds.
 const TINY: &[&str] = &["train.batch=128", "model.encoder.depth=1", "model.denoiser.depth=1", "sample.steps=2"];

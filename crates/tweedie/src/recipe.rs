@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use crate::config::{Config, ModelConfig, OPTIONAL};
+use crate::config::{Config, ModelConfig, OPTIONAL, RENAMED};
 use crate::error::{Error, Result};
 use crate::files::read_to_string;
 use crate::limits::SETTINGS_BYTES;
@@ -87,8 +87,15 @@ fn resolve_in(
     flags: &[(String, String)],
 ) -> Result<(Config, Vec<Origin>)> {
     let (name, text) = find(recipe)?;
-    let layers =
-        Layers { recipe: Some((&name, &text)), env, sets, flags, optional: &OPTIONAL, directives: &["model.preset"] };
+    let layers = Layers {
+        recipe: Some((&name, &text)),
+        env,
+        sets,
+        flags,
+        optional: &OPTIONAL,
+        directives: &["model.preset"],
+        renamed: &RENAMED,
+    };
     let mut base = Config::default();
     if let Some(preset) = layers.value("model.preset")? {
         base.model = ModelConfig::preset(&preset)?;
@@ -121,6 +128,7 @@ impl Config {
             recipe: Some(("these settings", &text)),
             flags: &change,
             optional: &OPTIONAL,
+            renamed: &RENAMED,
             ..Layers::default()
         };
         Ok(layers.load::<Config>()?.0)

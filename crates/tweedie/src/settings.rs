@@ -1,11 +1,12 @@
 //! Layered settings: defaults < recipe < environment `TWEEDIE_*` < `--set` < flags.
 //!
 //! Layers are merged as TOML tables, so each may give only a part of a nested table; the rest keeps the value below it.
-//! Keys that the settings do not have are refused, with the nearest one that they do have. Begin with [`Layers`]; any serializable
-//! settings will do.
+//! Keys that the settings do not have are refused, with the nearest one that they do have; old names of keys ([`Layers::renamed`]) are
+//! accepted with a note ([`on_note`]). Begin with [`Layers`]; any serializable settings will do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -105,6 +106,9 @@ pub struct Layers<'a> {
     pub optional: &'a [&'a str],
     /// Keys that the caller reads with [`Layers::value`] and the settings do not have, such as a preset's name.
     pub directives: &'a [&'a str],
+    /// Aliases: keys by an old name, and their name now. An old name is accepted in every layer, with a note ([`on_note`]); both names
+    /// in one layer are refused.
+    pub renamed: &'a [(&'a str, &'a str)],
 }
 
 /// One value given by one layer.
@@ -124,6 +128,15 @@ pub fn load<T: Default + Serialize + DeserializeOwned>(
     sets: &[String],
 ) -> Result<(T, Vec<Origin>)> {
     Layers { recipe, env: env.collect(), sets, ..Layers::default() }.load()
+}
+
+/// Where notes about old names go; before it is set, nowhere.
+static NOTE: OnceLock<fn(&str)> = OnceLock::new();
+
+/// Be told, once in a process for each, when settings use an old name of a key: "train.kfold is called train.noisy_copies now". Only
+/// the first handler counts.
+pub fn on_note(handler: fn(&str)) {
+    let _ = NOTE.set(handler);
 }
 
 /// Settings as a TOML document.
@@ -185,7 +198,7 @@ impl Layers<'_> {
         for (name, text) in env {
             if let Some(path) = name.strip_prefix(ENV_PREFIX) {
                 let path = path.to_lowercase().split("__").map(String::from).collect();
-                assign(path, text, Source::Env(name.clone()), base, &mut all);
+                self.assign(path, text, Source::Env(name.clone()), base, &mut all);
             }
         }
         let sets = self.sets.iter().map(|s| (Source::Set, s));
@@ -197,9 +210,54 @@ impl Layers<'_> {
                 )));
             };
             let path = key.trim().split('.').map(|part| part.trim().to_string()).collect();
-            assign(path, text.trim(), source, base, &mut all);
+            self.assign(path, text.trim(), source, base, &mut all);
         }
+        self.rename(&mut all)?;
         Ok(all)
+    }
+
+    /// One value written as text, or the fields of an inline table.
+    fn assign(&self, path: Vec<String>, text: &str, source: Source, base: &Table, out: &mut Vec<Assignment>) {
+        let value = parse_value(text, get(base, &self.renamed_path(&path).unwrap_or_else(|| path.clone())));
+        match &value {
+            // A key that is too deep will be refused, whatever is below it.
+            Value::Table(t) if !t.is_empty() && path.len() <= DEEPEST => leaves(t, &mut path.clone(), &mut |p, v| {
+                out.push(Assignment { path: p.to_vec(), value: v.clone(), source: source.clone(), text: v.to_string() })
+            }),
+            _ => out.push(Assignment { path, value, source, text: text.to_string() }),
+        }
+    }
+
+    /// What a key is called now, if `path` is an old name of it.
+    fn renamed_path(&self, path: &[String]) -> Option<Vec<String>> {
+        let (_, now) = self.renamed.iter().find(|(old, _)| old.split('.').eq(path.iter().map(String::as_str)))?;
+        Some(now.split('.').map(String::from).collect())
+    }
+
+    /// Old names become those of now, with a note.
+    fn rename(&self, all: &mut [Assignment]) -> Result<()> {
+        let mut notes = Vec::new();
+        for i in 0..all.len() {
+            let Some(now) = self.renamed_path(&all[i].path) else { continue };
+            let note = format!("{} is called {} now", all[i].path.join("."), now.join("."));
+            let layer = std::mem::discriminant(&all[i].source);
+            let twice = |a: &&Assignment| a.path == now && std::mem::discriminant(&a.source) == layer;
+            if let Some(other) = all.iter().find(twice) {
+                let (here, there) = (&all[i].source, &other.source);
+                let what = if here == there { format!("{here}: {note}") } else { format!("{here}, {there}: {note}") };
+                return Err(Error::Input(format!("{what}; both are given, leave out the old name")));
+            }
+            notes.push((note, i, now));
+        }
+        for (note, i, now) in notes {
+            static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+            all[i].path = now;
+            let first = TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(note.clone());
+            if let (true, Some(tell)) = (first, NOTE.get()) {
+                tell(&format!("{}: {note}", all[i].source));
+            }
+        }
+        Ok(())
     }
 
     /// Refuse keys that the settings do not have.
@@ -301,18 +359,6 @@ fn leaves<'a>(table: &'a Table, path: &mut Vec<String>, f: &mut impl FnMut(&[Str
             _ => f(path, v),
         }
         path.pop();
-    }
-}
-
-/// One value written as text, or the fields of an inline table.
-fn assign(path: Vec<String>, text: &str, source: Source, base: &Table, out: &mut Vec<Assignment>) {
-    let value = parse_value(text, get(base, &path));
-    match &value {
-        // A key that is too deep will be refused, whatever is below it.
-        Value::Table(t) if !t.is_empty() && path.len() <= DEEPEST => leaves(t, &mut path.clone(), &mut |p, v| {
-            out.push(Assignment { path: p.to_vec(), value: v.clone(), source: source.clone(), text: v.to_string() })
-        }),
-        _ => out.push(Assignment { path, value, source, text: text.to_string() }),
     }
 }
 

@@ -24,7 +24,7 @@ schedule = "vocab-aware"
 smoothing = 0.0
 [train]
 batch = 64
-kfold = 2
+noisy_copies = 2
 warmup_epochs = 0.1
 eval_images = 16
 checkpoint_every = 1

@@ -40,8 +40,11 @@ impl Config {
                 return wrong("data.tokens must be at least 1".into());
             }
         }
-        if t.kfold > self.process.steps {
-            return wrong(format!("train.kfold = {} distinct timesteps need process.steps of at least that", t.kfold));
+        if t.noisy_copies > self.process.steps {
+            return wrong(format!(
+                "train.noisy_copies = {} distinct timesteps need process.steps of at least that",
+                t.noisy_copies
+            ));
         }
         if !t.init_from.is_empty() && !self.model.pretrained.is_empty() {
             let what = "train.init_from gives the weights of the whole model, model.pretrained those of its encoder";
@@ -67,7 +70,7 @@ impl Config {
         within("train.epochs", t.epochs, 1..=1_000_000)?;
         within("train.batch", t.batch, 1..=1 << 20)?;
         within("train.accumulate", t.accumulate, 1..=1 << 20)?;
-        within("train.kfold", t.kfold, 1..=1 << 16)?;
+        within("train.noisy_copies", t.noisy_copies, 1..=1 << 16)?;
         within("train.lr", t.lr, (Excluded(0.0), Included(1e18)))?; // one that is too high is for the run to notice
         within("train.min_lr", t.min_lr, 0.0..=1.0)?;
         within("train.warmup_epochs", t.warmup_epochs, 0.0..=1e6)?;
@@ -95,12 +98,13 @@ impl Config {
         if matches!(device, Device::Cuda(_)) {
             return Ok(()); // its own memory says so itself
         }
-        let (part, copies) = (t.batch / t.accumulate.max(1), self.sizes().tokens.saturating_mul(t.kfold));
+        let (part, copies) = (t.batch / t.accumulate.max(1), self.sizes().tokens.saturating_mul(t.noisy_copies));
         let blocks = |depth: usize| if t.recompute { 1 } else { depth };
         let encoder = if image { product(&[part, e.tokens(), e.width, blocks(e.depth)]) } else { 0 };
         let denoiser = product(&[part, copies, d.width, blocks(d.depth)]);
         let both = images.saturating_add(encoder).saturating_add(denoiser);
-        let what = format!("a step of train.batch = {}, train.kfold = {} with this network", t.batch, t.kfold);
+        let what =
+            format!("a step of train.batch = {}, train.noisy_copies = {} with this network", t.batch, t.noisy_copies);
         fits(what, both).map_err(Error::Input)
     }
 

@@ -64,6 +64,9 @@ impl Default for Config {
 pub const OPTIONAL: [&str; 4] =
     ["augment.crop.scale", "augment.crop.ratio", "augment.crop.pad", "augment.crop.padding"];
 
+/// Keys that had another name, and their name now. Recipes, `--set`, the environment and the settings of old runs may use either.
+pub const RENAMED: [(&str, &str); 1] = [("train.kfold", "train.noisy_copies")];
+
 impl Config {
     /// Classes and tokens of the model; classes are known once data have been opened.
     pub fn sizes(&self) -> Sizes {
@@ -78,7 +81,8 @@ impl Config {
 
     /// Read the resolved settings of a run, changed by `sets`.
     pub fn of_run(name: &str, text: &str, sets: &[String]) -> Result<Config> {
-        let layers = Layers { recipe: Some((name, text)), sets, optional: &OPTIONAL, ..Layers::default() };
+        let layers =
+            Layers { recipe: Some((name, text)), sets, optional: &OPTIONAL, renamed: &RENAMED, ..Layers::default() };
         let config = layers.load::<Config>()?.0;
         config.check()?;
         Ok(config)

@@ -66,7 +66,7 @@ pub struct TrainConfig {
     /// Parts that a batch is cut into to save memory; gradients are added up.
     pub accumulate: usize,
     /// Noisy copies per image that share its features, each with its own timestep.
-    pub kfold: usize,
+    pub noisy_copies: usize,
     /// How weights are updated; Muon needs fewer steps than AdamW, and a little more time for each.
     pub optimizer: Optimizer,
     /// Learning rate per 256 images of batch.
@@ -114,7 +114,7 @@ impl Default for TrainConfig {
             epochs: 20,
             batch: 128,
             accumulate: 1,
-            kfold: 4,
+            noisy_copies: 4,
             optimizer: Optimizer::Adamw,
             lr: 1e-3,
             min_lr: 0.01,

@@ -223,6 +223,37 @@ fn optional_keys_and_directives() {
     assert!(Layers { sets: &set, optional: &["train.note"], ..Layers::default() }.load::<Config>().is_err());
 }
 
+/// Every layer may use an old name; a higher layer wins whichever name it uses.
+#[test]
+fn old_names_are_accepted() {
+    let renamed = [("train.old_batch", "train.batch"), ("rate", "train.lr")];
+    let of = |recipe: &str, vars: &[(&str, &str)], sets: &[&str]| {
+        let layers = Layers {
+            recipe: Some(("r.toml", recipe)),
+            env: env(vars).collect(),
+            sets: &strings(sets),
+            renamed: &renamed,
+            ..Layers::default()
+        };
+        layers.load::<Config>().map(|(c, o)| (c.train, o)).map_err(|e| e.to_string())
+    };
+    let (train, origins) = of("[train]\nold_batch = 3", &[], &["rate=.5"]).unwrap();
+    assert_eq!((train.batch, train.lr), (3, 0.5));
+    assert_eq!((origins[0].key.as_str(), origins[0].source.to_string().as_str()), ("train.batch", "r.toml:2"));
+    let batch = |recipe, vars, sets| of(recipe, vars, sets).unwrap().0.batch;
+    assert_eq!(batch("train.old_batch = 3", &[("TWEEDIE_TRAIN__OLD_BATCH", "4")], &[]), 4);
+    assert_eq!(batch("train.old_batch = 3", &[], &["train.batch=5"]), 5);
+    assert_eq!(batch("train.batch = 3", &[], &["train={old_batch = 6}"]), 6);
+    let e = of("[train]\nbatch = 3\nold_batch = 3", &[], &[]).unwrap_err();
+    let both = "train.old_batch is called train.batch now; both are given, leave out the old name";
+    assert_eq!(e, format!("r.toml:3, r.toml:2: {both}"));
+    let e = of("", &[], &["train.batch=3", "train.old_batch=3"]).unwrap_err();
+    assert_eq!(e, format!("--set: {both}"));
+    let e = of("", &[], &["train.old_batch=many"]).unwrap_err();
+    assert_eq!(e, "--set: train.batch = many: expected a whole number");
+    assert!(message("train.old_batch = 3", &[], &[]).contains("unknown key"), "an alias is for settings that have it");
+}
+
 #[test]
 fn written_settings_read_back_the_same() {
     let mut c = Config::default();

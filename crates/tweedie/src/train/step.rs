@@ -82,7 +82,7 @@ impl Trainer {
         rows: &Rows,
         images: Option<&Tensor>,
     ) -> Result<Var> {
-        let (m, c, k) = (&self.trained.model, &self.config, self.config.train.kfold);
+        let (m, c, k) = (&self.trained.model, &self.config, self.config.train.noisy_copies);
         let ids = (range.start as u32..range.end as u32).collect();
         let examples = Tensor::from_u32(&m.device(), &[range.len()], ids)?;
         let drop = Drop { noise: self.at(&self.drop_key), examples };

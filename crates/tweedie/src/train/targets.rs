@@ -28,7 +28,7 @@ impl Trainer {
 
     /// K noisy copies per image: their timesteps, labels and dropped conditions, a pure function of seed and step.
     pub(super) fn rows(&self, batch: &Batch) -> Result<Rows> {
-        let (b, k) = (batch.indices.len(), self.config.train.kfold);
+        let (b, k) = (batch.indices.len(), self.config.train.noisy_copies);
         let n = batch.tokens.len() / b.max(1);
         let steps = self.trained.process.steps();
         let seed = self.config.seed;
@@ -73,7 +73,7 @@ impl Trainer {
 
     /// For each noisy copy of a mixed image the chances of its two labels, given the noise that the device will draw.
     fn posterior_targets(&self, rows: &Rows, labels: &[u32], mix: &Mix) -> Result<Vec<f32>> {
-        let (v, k) = (self.config.model.classes, self.config.train.kfold);
+        let (v, k) = (self.config.model.classes, self.config.train.noisy_copies);
         let noise = Noise::new(&Device::Cpu, self.config.seed, stream::DIFFUSION, self.step as u32)?;
         let mut q = vec![0.0; rows.t.len() * v];
         for (row, q) in q.chunks_exact_mut(v).enumerate() {
@@ -94,7 +94,7 @@ impl Trainer {
 
     /// For each noisy copy of a mixed image the chances of all classes before the label is drawn: both labels, smoothed.
     fn smoothed_prior(&self, batch: &Batch) -> Vec<f32> {
-        let (k, smoothing) = (self.config.train.kfold, self.config.loss.smoothing);
+        let (k, smoothing) = (self.config.train.noisy_copies, self.config.loss.smoothing);
         let ClassTargets::Soft(q) = self.targets(batch, 0..batch.labels.len()) else { return Vec::new() };
         let v = self.config.model.classes;
         let smooth = |q: &f32| (1.0 - smoothing) * q + smoothing / v as f32;

@@ -56,7 +56,7 @@ fn a_small_network_learns_the_oracle() {
     c.model.encoder =
         VitConfig { image: 8, patch: 4, channels: 1, width: 32, depth: 1, heads: 2, drop_path: 0.0, class_tokens: 1 };
     c.model.denoiser = DenoiserConfig::new(32, 1, 2);
-    c.train = TrainConfig { epochs: 60, batch: 100, kfold: 8, lr: 1e-2, ema: 0.98, ..TrainConfig::default() };
+    c.train = TrainConfig { epochs: 60, batch: 100, noisy_copies: 8, lr: 1e-2, ema: 0.98, ..TrainConfig::default() };
     let mut trainer = Trainer::new(&c, blank(&[200, 120, 80]), &Device::Cpu).unwrap();
     let mut loader = trainer.loader().unwrap();
 

@@ -76,8 +76,8 @@ pub struct TrainArgs {
     #[arg(long, value_delimiter = ',', default_values_t = [32], value_name = "B,…", value_parser = numbers::whole(1..=1 << 20))]
     batch: Vec<usize>,
     /// Noisy copies of each
-    #[arg(long, default_value_t = 4, value_name = "K", value_parser = numbers::whole(1..=1 << 16))]
-    kfold: usize,
+    #[arg(long, alias = "kfold", default_value_t = 4, value_name = "K", value_parser = numbers::whole(1..=1 << 16))]
+    noisy_copies: usize,
     /// Compute activations again in the backward pass
     #[arg(long)]
     recompute: bool,
@@ -116,7 +116,8 @@ struct Row {
     preset: String,
     device: String,
     batch: usize,
-    kfold: usize,
+    #[serde(rename = "kfold")] // as in tables that were kept
+    noisy_copies: usize,
     steps: usize,
     vocab: usize,
     tokens: usize,
@@ -193,7 +194,7 @@ impl Model {
             preset: self.preset.clone(),
             device: device.to_string(),
             batch: c.train.batch,
-            kfold: 0,
+            noisy_copies: 0,
             steps: 0,
             vocab: sizes.vocab,
             tokens: sizes.tokens,
@@ -273,7 +274,7 @@ pub fn train(args: &TrainArgs) -> Result<()> {
     let (mut rows, mut profiles) = (Vec::new(), Vec::new());
     for &b in &args.batch {
         let (mut c, vocab) = args.model.config(b)?;
-        (c.train.kfold, c.train.recompute) = (args.kfold, args.recompute);
+        (c.train.noisy_copies, c.train.recompute) = (args.noisy_copies, args.recompute);
         c.train.epochs = 1_000_000; // the learning rate does not end
         c.check_memory(&device)?; // before the data are made up
         progress.say("train", &format!("{} batch {b}", args.model.preset));
@@ -293,7 +294,7 @@ pub fn train(args: &TrainArgs) -> Result<()> {
             Ok(())
         })?;
         let mut row = args.model.row("train", &c, &device, times, first);
-        row.kfold = args.kfold;
+        row.noisy_copies = args.noisy_copies;
         row.parameters = count_parameters(&c.model, c.sizes())?.0;
         if args.model.profile > 0 {
             let step = || Ok(trainer.step_on(&batch, images.as_ref()).map(|_| ())?);
@@ -472,7 +473,7 @@ fn text(rows: &[Row]) -> String {
             r.preset.clone(),
             r.device.clone(),
             r.batch.to_string(),
-            some(r.kfold),
+            some(r.noisy_copies),
             some(r.steps),
             format!("{} × {}", r.vocab, r.tokens),
             format!("{:.2}", r.ms),

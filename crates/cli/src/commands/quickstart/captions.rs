@@ -77,7 +77,7 @@ pub fn run(sets: &[String], out: &Path, device: &Device) -> Result<String> {
          tweedie trace {run}/tdd {run}/images/5.png   how a caption comes about\n  \
          tweedie eval {run}/tdd --steps 1,5,20\n  \
          tweedie data inspect embedded:shapes\n  \
-         tweedie train shapes --set process.schedule=vocab-aware --set train.kfold=4\n  \
+         tweedie train shapes --set process.schedule=vocab-aware --set train.noisy_copies=4\n  \
          tweedie config show shapes                every setting, with its value\n",
         test.len(),
         table(tdd, mdd, &of_tdd, &of_mdd)?,

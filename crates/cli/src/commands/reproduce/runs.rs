@@ -135,8 +135,8 @@ fn step_work(c: &Config) -> f64 {
     // The masked twin of a classifier has no denoiser.
     let rows = match (c.data.task, c.model.method) {
         (Task::Class, Method::Mdd) => 0.0,
-        (Task::Class, Method::Tdd) => c.train.kfold as f64,
-        _ => (c.train.kfold * c.data.tokens) as f64,
+        (Task::Class, Method::Tdd) => c.train.noisy_copies as f64,
+        _ => (c.train.noisy_copies * c.data.tokens) as f64,
     };
     c.train.batch as f64 * (patches * block(e.depth, e.width) + rows * block(d.depth, d.width))
 }

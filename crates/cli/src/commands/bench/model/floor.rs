@@ -34,7 +34,7 @@ fn products(c: &Config) -> Vec<Product> {
         };
         all.push(Product { rows: b * cond, inner: e.width, outer: d.width, count: 1 });
     }
-    let rows = b * c.train.kfold;
+    let rows = b * c.train.noisy_copies;
     if d.condition_attention == ConditionAttention::Prefix {
         all.extend(block(b * cond, d.width, d.depth));
         all.extend(block(rows * sizes.tokens, d.width, d.depth));
