@@ -345,7 +345,7 @@ def kind_train(r, lab, folder):
     return ["train", "digits", "--device", "cpu", "--out", str(folder / "run")] + [x for s in sets for x in ("--set", s.replace("\0", ""))]
 
 
-FLAGS = ["--steps", "--guidance", "--votes", "--seed", "--top", "--number", "--length", "--min-length", "--candidates", "--draws", "--guesses", "--limit", "--bound", "--samples",
+FLAGS = ["--steps", "--guidance", "--votes", "--seed", "--top", "--number", "--length", "--min-length", "--candidates", "--draws", "--uncommitted", "--limit", "--bound", "--samples",
          "--examples", "--batch", "--noisy-copies", "--vocab", "--tokens", "--image", "--repeats", "--profile", "--points", "--seconds", "--workers", "--epochs", "--seeds", "--budget",
          "--bootstrap", "--threads", "--device", "--format", "--sampler", "--schedule", "--unmask", "--rank", "--infill", "--prompt", "--trace", "--html", "--over", "--what", "--op",
          "--only", "--tokenizer", "--classes", "--kind", "--task", "--split", "--start", "--set", "--use", "--clip", "--json", "--raw", "--per-class", "--quick", "--data"]

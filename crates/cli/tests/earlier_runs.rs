@@ -129,3 +129,22 @@ fn a_run_of_lines_generates_traces_and_goes_on() {
         written.as_array().unwrap().iter().map(|w| format!("{}\n\n", w[0]["text"].as_str().unwrap())).collect();
     assert_eq!(preview, written);
 }
+
+/// Their settings have old names: each is told of once, and what is written has the new ones.
+#[test]
+fn old_names_of_settings_are_told_of() {
+    let (_kept, dir) = fixture("digits");
+    let show = |sets: &[&str]| {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_tweedie"));
+        let out = c.current_dir(&dir).args(["config", "show", "run/config.toml"]).args(sets).output().unwrap();
+        (out.status.success(), [out.stdout, out.stderr].map(|b| String::from_utf8(b).unwrap()))
+    };
+    let (ok, [settings, notes]) = show(&["--set", "train.noisy_copies=3"]);
+    assert!(ok && settings.contains("\nnoisy_copies = 3\n") && !settings.contains("kfold"), "{settings}");
+    let names = ["train.kfold is called train.noisy_copies", "train.known is called train.clean_tokens"];
+    for note in names.into_iter().chain(["sample.guesses is called sample.uncommitted"]) {
+        assert_eq!(notes.matches(&format!(": {note} now\n")).count(), 1, "{notes}");
+    }
+    let (ok, [_, error]) = show(&["--set", "train.kfold=2", "--set", "train.noisy_copies=3"]);
+    assert!(!ok && error.contains("both are given"), "{error}");
+}

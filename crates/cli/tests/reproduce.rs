@@ -321,9 +321,9 @@ fn captions_score_as_the_command_that_scores_says() {
     let html = read(out.join("report.html"));
     for words in [
         "argmax and noise again",
-        "the surest words settled first",
+        "the most confident words committed first",
         "the recipe’s model, not the paper’s",
-        "train.known = 0.8 (the paper: 0.0)",
+        "train.clean_tokens = 0.8 (the paper: 0.0)",
     ] {
         assert!(html.contains(words), "no '{words}' in the report");
     }
@@ -411,7 +411,7 @@ fn a_run_trained_elsewhere_is_used_if_it_fits() {
     };
     let coco_sets = [SMALL_COCO, &["train.epochs=1", "train.warmup_epochs=0.1"]].concat();
     train(&["coco-96", "--data", "coco"], &coco_sets, "recipe");
-    train(&["coco-96", "--data", "coco"], &[&coco_sets[..], &["train.known=0"]].concat(), "mine");
+    train(&["coco-96", "--data", "coco"], &[&coco_sets[..], &["train.clean_tokens=0"]].concat(), "mine");
     train(&["digits"], &[TINY, &["train.epochs=1", "train.warmup_epochs=0.1"]].concat(), "digits");
     let (_, told) = succeeds(coco(dir, "trajectory", &["--epochs", "2", "--use", "caption-tdd=mine"]));
     assert!(told.contains("2 runs, 1 given, 0 finished before, 1 to train"), "{told}");
@@ -427,7 +427,7 @@ fn a_run_trained_elsewhere_is_used_if_it_fits() {
     for (given, words) in [
         ("caption-mdd=mine", &["its method is TDD, not MDD"][..]),
         ("caption-tdd=digits", &["it is about classes, not captions"]),
-        ("caption-tdd=recipe", &["its train.known is 0.8, not 0"]),
+        ("caption-tdd=recipe", &["its train.clean_tokens is 0.8, not 0"]),
     ] {
         let (code, _, err) = run(coco(dir, "trajectory", &["--use", given]));
         assert!(code == 1 && words.iter().all(|w| err.contains(w)), "{err}");

@@ -225,8 +225,8 @@ mod calls {
             "choose" => choose(&f32s(&[2, 3]), &Choose { guidance: Some(&u32s(&[1])), ..Choose::argmax(1) }),
             "choose" => choose(&f32s(&[2, 3]), &Choose { classes: Some(4), ..Choose::argmax(1) }),
             "choose" => choose(&f32s(&[2, 3]), &Choose { top: 4, ..Choose::argmax(1) }),
-            "choose" => choose(&f32s(&[2, 3]), &Choose { given: Some(&f32s(&[2])), ..Choose::argmax(1) }),
-            "choose" => choose(&f32s(&[2, 3]), &Choose { given: Some(&u32s(&[3])), ..Choose::argmax(1) }),
+            "choose" => choose(&f32s(&[2, 3]), &Choose { fixed: Some(&f32s(&[2])), ..Choose::argmax(1) }),
+            "choose" => choose(&f32s(&[2, 3]), &Choose { fixed: Some(&u32s(&[3])), ..Choose::argmax(1) }),
             "choose" => choose(&f32s(&[2, 3]), &Choose {
                 how: How::Drawn { noise: &noise(), examples: &f32s(&[2]) }, ..Choose::argmax(1) }),
             "choose" => choose(&f32s(&[2, 3]), &Choose {

@@ -1,4 +1,4 @@
-//! How much probability a model gives to known tokens: a bound on −ln p(tokens), estimated without bias.
+//! How much probability a model gives to tokens: a bound on −ln p(tokens), estimated without bias.
 //!
 //! TDD, in the T steps of its process: the cross-entropy at t = 1, plus ½ Σ_{t≥2} (SNR_{t−1} − SNR_t)·E‖y_0 − p‖², plus what
 //! pure noise still tells (next to nothing). It bounds the likelihood of sampling by posterior steps with the soft
@@ -63,9 +63,9 @@ impl Predict for Conditioned<'_> {
     }
 }
 
-/// A batch of known tokens.
+/// A batch of tokens whose likelihood is bounded.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct TokenBatch<'a> {
     /// The tokens, \[B·N\].
     pub tokens: &'a [u32],
     /// Tokens per example, N.
@@ -78,9 +78,9 @@ pub struct Known<'a> {
     pub weights: Option<&'a [f32]>,
 }
 
-impl Known<'_> {
+impl TokenBatch<'_> {
     fn check(&self) -> Result<usize> {
-        let (b, Known { tokens, n, vocab, weights, .. }) = (self.examples.len(), *self);
+        let (b, TokenBatch { tokens, n, vocab, weights, .. }) = (self.examples.len(), *self);
         if b == 0 || n == 0 || tokens.len() != b * n || weights.is_some_and(|w| w.len() != b * n) {
             let weights = weights.map_or(String::new(), |w| format!(" and {} weights", w.len()));
             return Err(Error::Input(format!("{} tokens{weights} for {b} examples of {n}", tokens.len())));
@@ -144,8 +144,8 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    fn new(draws: &[Vec<f64>], offset: impl Fn(usize) -> f64, known: &Known) -> Bounds {
-        let examples = known.examples.len();
+    fn new(draws: &[Vec<f64>], offset: impl Fn(usize) -> f64, batch: &TokenBatch) -> Bounds {
+        let examples = batch.examples.len();
         let mut all = Bounds::default();
         for e in 0..examples {
             let x = || draws.iter().map(|d| d[e]);
@@ -153,7 +153,7 @@ impl Bounds {
             let mean = x().sum::<f64>() / k;
             let variance = x().map(|v| (v - mean).powi(2)).sum::<f64>() / (k - 1.0).max(1.0);
             all.nats.push(mean + offset(e));
-            all.weight.push(known.sum(e, |_| 1.0));
+            all.weight.push(batch.sum(e, |_| 1.0));
             all.error.push((variance / k).sqrt());
         }
         all
@@ -201,7 +201,7 @@ fn uniform(seed: u64, address: [u32; 4]) -> f64 {
 /// The bound of TDD for one process and vocabulary.
 ///
 /// ```
-/// use tweedie::bound::{Known, Predict, Score, TddBound};
+/// use tweedie::bound::{TokenBatch, Predict, Score, TddBound};
 /// use tweedie::engine::{Device, Tensor};
 /// use tweedie::model::Input;
 /// use tweedie::{Process, Schedule, ScheduleKind};
@@ -215,8 +215,8 @@ fn uniform(seed: u64, address: [u32; 4]) -> f64 {
 /// }
 ///
 /// let process = Process::new(Schedule::new(ScheduleKind::Cosine, 100, 10)?);
-/// let known = Known { tokens: &[3, 1], n: 2, vocab: 10, examples: &[0], weights: None };
-/// let bounds = TddBound::new(&process, 10, 4, 0)?.of(&Blind, &Device::Cpu, &known)?;
+/// let batch = TokenBatch { tokens: &[3, 1], n: 2, vocab: 10, examples: &[0], weights: None };
+/// let bounds = TddBound::new(&process, 10, 4, 0)?.of(&Blind, &Device::Cpu, &batch)?;
 /// assert!(bounds.of(0) > Some(10_f64.ln()) && bounds.of(1).is_none());
 /// # Ok::<(), tweedie::Error>(())
 /// ```
@@ -282,32 +282,32 @@ impl TddBound {
         0.5 * (lambda * lambda * a - k * rest)
     }
 
-    /// The bounds of known tokens.
-    pub fn of(&self, predict: &dyn Predict, device: &Device, known: &Known) -> Result<Bounds> {
-        let b = known.check()?;
-        if known.vocab != self.vocab {
-            return Err(Error::Input(format!("the bound is for {} classes, not {}", self.vocab, known.vocab)));
+    /// The bounds of tokens.
+    pub fn of(&self, predict: &dyn Predict, device: &Device, batch: &TokenBatch) -> Result<Bounds> {
+        let b = batch.check()?;
+        if batch.vocab != self.vocab {
+            return Err(Error::Input(format!("the bound is for {} classes, not {}", self.vocab, batch.vocab)));
         }
-        let clean = known.clean(device)?;
-        let ids = Tensor::from_u32(device, &[b], known.examples.to_vec())?;
+        let clean = batch.clean(device)?;
+        let ids = Tensor::from_u32(device, &[b], batch.examples.to_vec())?;
         let noise = Noise::new(device, self.seed, STREAM, 0)?;
         let scores = |t: &[usize], draw: u32| -> Result<Vec<Score>> {
             let t: Vec<u32> = t.iter().map(|t| *t as u32).collect();
             let eps = Eps::Drawn { noise: noise.later(draw), examples: ids.clone() };
             let noisy = self.process.corrupt(clean.clone(), &t, self.vocab, eps)?;
-            known.all(predict.scores(&Input::Noisy(&noisy), &t, &clean)?)
+            batch.all(predict.scores(&Input::Noisy(&noisy), &t, &clean)?)
         };
         let first = scores(&vec![1; b], 0)?;
         let mut draws = Vec::with_capacity(self.draws);
         for j in 0..if self.up_to.is_empty() { 0 } else { self.draws } {
             // Evenly spaced points of the distribution, shifted by a number of the example's own.
             let point = |e: &u32| (j as f64 + uniform(self.seed, [0, *e, 0, TIMES])) / self.draws as f64;
-            let times: Vec<(usize, f64)> = known.examples.iter().map(|e| self.time(point(e))).collect();
+            let times: Vec<(usize, f64)> = batch.examples.iter().map(|e| self.time(point(e))).collect();
             let s = scores(&times.iter().map(|t| t.0).collect::<Vec<_>>(), j as u32 + 1)?;
-            draws.push((0..b).map(|e| times[e].1 * known.sum(e, |i| s[i].distance as f64)).collect());
+            draws.push((0..b).map(|e| times[e].1 * batch.sum(e, |i| s[i].distance as f64)).collect());
         }
         let prior = self.prior();
-        Ok(Bounds::new(&draws, |e| known.sum(e, |i| prior - first[i].log_p as f64), known))
+        Ok(Bounds::new(&draws, |e| batch.sum(e, |i| prior - first[i].log_p as f64), batch))
     }
 }
 
@@ -323,18 +323,18 @@ pub struct MddBound {
 }
 
 impl MddBound {
-    /// The bounds of known tokens; the id V stands for a masked one.
-    pub fn of(&self, predict: &dyn Predict, device: &Device, known: &Known) -> Result<Bounds> {
-        let (b, n) = (known.check()?, known.n);
+    /// The bounds of tokens; the id V stands for a masked one.
+    pub fn of(&self, predict: &dyn Predict, device: &Device, batch: &TokenBatch) -> Result<Bounds> {
+        let (b, n) = (batch.check()?, batch.n);
         if self.draws == 0 || self.steps == 0 {
             return Err(Error::Input("a bound needs at least one draw per example and one time step".into()));
         }
-        let clean = known.clean(device)?;
+        let clean = batch.clean(device)?;
         let mut draws = Vec::with_capacity(self.draws);
         for j in 0..self.draws {
-            let mut seen = known.tokens.to_vec();
+            let mut seen = batch.tokens.to_vec();
             let (mut times, mut counts) = (Vec::with_capacity(b), Vec::with_capacity(b));
-            for (e, id) in known.examples.iter().enumerate() {
+            for (e, id) in batch.examples.iter().enumerate() {
                 // Drawing t evenly and weighting by 1/t has no finite variance. The same expectation: every token has a
                 // random number; l is drawn evenly from 1…N; t is the l-th smallest number, and those up to it are
                 // masked. So l tokens are, ∫ (1/t)·P(l masked | t) dt = 1/l, and the estimate is (N/l)·Σ_masked −ln p.
@@ -343,27 +343,27 @@ impl MddBound {
                 let l = 1 + ((point * n as f64) as usize).min(n - 1);
                 let mut order: Vec<usize> = (0..n).collect();
                 order.sort_by(|a, c| u(*a).total_cmp(&u(*c)));
-                order[..l].iter().for_each(|i| seen[e * n + i] = known.vocab as u32);
+                order[..l].iter().for_each(|i| seen[e * n + i] = batch.vocab as u32);
                 times.push(((u(order[l - 1]) * self.steps as f64).ceil() as u32).clamp(1, self.steps as u32));
                 counts.push(l);
             }
-            let masked: Vec<bool> = seen.iter().map(|t| *t == known.vocab as u32).collect();
+            let masked: Vec<bool> = seen.iter().map(|t| *t == batch.vocab as u32).collect();
             let input = Tensor::from_u32(device, &[b, n], seen)?;
-            let s = known.all(predict.scores(&Input::Tokens(&input), &times, &clean)?)?;
+            let s = batch.all(predict.scores(&Input::Tokens(&input), &times, &clean)?)?;
             let nats = |i: usize| if masked[i] { -s[i].log_p as f64 } else { 0.0 };
-            draws.push((0..b).map(|e| n as f64 / counts[e] as f64 * known.sum(e, nats)).collect());
+            draws.push((0..b).map(|e| n as f64 / counts[e] as f64 * batch.sum(e, nats)).collect());
         }
-        Ok(Bounds::new(&draws, |_| 0.0, known))
+        Ok(Bounds::new(&draws, |_| 0.0, batch))
     }
 }
 
-/// Bounds of tokens \[B·N\] by a trained model, one image each if it is told them; the weights of `known` as in [`Known`].
-pub fn of_trained(t: &Trained, images: Option<&Tensor>, known: &Known, draws: usize) -> Result<Bounds> {
+/// Bounds of tokens \[B·N\] by a trained model, one image each if it is told them; the weights of `batch` as in [`TokenBatch`].
+pub fn of_trained(t: &Trained, images: Option<&Tensor>, batch: &TokenBatch, draws: usize) -> Result<Bounds> {
     let (vocab, device) = (t.model.sizes().vocab, t.model.device());
     let network = Conditioned::new(&t.model, images)?;
     let seed = 0;
     match t.model.is_tdd() {
-        true => TddBound::new(&t.process, vocab, draws, seed)?.of(&network, &device, known),
-        false => MddBound { steps: t.process.steps(), draws, seed }.of(&network, &device, known),
+        true => TddBound::new(&t.process, vocab, draws, seed)?.of(&network, &device, batch),
+        false => MddBound { steps: t.process.steps(), draws, seed }.of(&network, &device, batch),
     }
 }

@@ -37,8 +37,8 @@ pub struct Rows {
     /// With `loss.smoothing_in = "prior"`, of mixed images: the chance of each class before anything is seen, smoothed, \[rows·N·V\]. `None`:
     /// the clean token, smoothed.
     pub prior: Option<Vec<f32>>,
-    /// Tokens that are known, \[rows·N\]: shown at the first timestep, whatever that of their row. `None`: no times of their own.
-    pub known: Option<Vec<bool>>,
+    /// Tokens that are shown clean, \[rows·N\]: at the first timestep, whatever that of their row. `None`: no per-token times.
+    pub clean: Option<Vec<bool>>,
     /// A weight per clean token, \[rows·N\], such as less for padding ([`token_weights`]); `None`: 1 for all.
     pub weights: Option<Vec<f32>>,
     /// Of a part of a batch: tokens over their weight in the whole batch ([`TddLoss::normaliser`], [`MddLoss::normaliser`]), so that the mean
@@ -57,13 +57,13 @@ impl Rows {
             examples: (0..rows as u32).collect(),
             targets: None,
             prior: None,
-            known: None,
+            clean: None,
             weights: None,
             normaliser: None,
         }
     }
 
-    /// y_t of `n` tokens a row over `vocab` classes; where tokens may be known, each at its own time.
+    /// y_t of `n` tokens a row over `vocab` classes; where tokens may be clean, each at its own time.
     pub fn corrupt(
         &self,
         process: &Process,
@@ -79,7 +79,7 @@ impl Rows {
             NoiseOf::Given(eps) => Eps::Given(eps.clone()),
         };
         let tokens = Tensor::from_u32(device, &[b, n], self.tokens.clone())?;
-        match self.known {
+        match self.clean {
             Some(_) => process.corrupt(tokens, &self.token_times(n), vocab, eps),
             None => process.corrupt(tokens, &self.t, vocab, eps),
         }
@@ -98,22 +98,22 @@ impl Rows {
             examples: of(&self.examples, &range, 1),
             targets: self.targets.as_ref().map(|q| of(q, &range, n.saturating_mul(vocab))),
             prior: self.prior.as_ref().map(|q| of(q, &range, n.saturating_mul(vocab))),
-            known: self.known.as_ref().map(|k| of(k, &range, n)),
+            clean: self.clean.as_ref().map(|k| of(k, &range, n)),
             weights: self.weights.as_ref().map(|w| of(w, &range, n)),
             normaliser: self.normaliser,
         }
     }
 
-    /// The weight of token `i`. Known tokens tell of others; what they are themselves is no question.
+    /// The weight of token `i`. Clean tokens tell of others; there is nothing to predict about themselves.
     fn open_weight(&self, i: usize) -> f32 {
-        let known = self.known.as_ref().is_some_and(|k| k.get(i).copied().unwrap_or(false));
-        if known { 0.0 } else { self.weights.as_ref().map_or(1.0, |w| w.get(i).copied().unwrap_or(0.0)) }
+        let clean = self.clean.as_ref().is_some_and(|k| k.get(i).copied().unwrap_or(false));
+        if clean { 0.0 } else { self.weights.as_ref().map_or(1.0, |w| w.get(i).copied().unwrap_or(0.0)) }
     }
 
     /// The timestep of each of `n` tokens of each row, \[rows·N\].
     fn token_times(&self, n: usize) -> Vec<u32> {
-        let known = |i: usize| self.known.as_ref().is_some_and(|k| k.get(i) == Some(&true));
-        (0..self.t.len() * n).map(|i| if known(i) { Process::FIRST as u32 } else { self.t[i / n] }).collect()
+        let clean = |i: usize| self.clean.as_ref().is_some_and(|k| k.get(i) == Some(&true));
+        (0..self.t.len() * n).map(|i| if clean(i) { Process::FIRST as u32 } else { self.t[i / n] }).collect()
     }
 }
 
@@ -164,8 +164,8 @@ fn check_rows(model: &Model, rows: &Rows, steps: usize) -> Result<usize> {
         return Err(Error::Input(format!("the time of a row is {t}, not one of 1 to {steps}")));
     }
     check_tokens(&rows.tokens, vocab)?;
-    if let Some(k) = rows.known.as_ref().filter(|k| k.len() != count) {
-        return Err(Error::Input(format!("{} tokens that are known or not, for {count} places", k.len())));
+    if let Some(k) = rows.clean.as_ref().filter(|k| k.len() != count) {
+        return Err(Error::Input(format!("{} tokens that are clean or not, for {count} places", k.len())));
     }
     if rows.tokens.len() != count || weights.is_some_and(|w| w.len() != count) {
         let weights = weights.map_or(String::new(), |w| format!(" and {} weights", w.len()));
@@ -199,7 +199,7 @@ fn check_tokens(tokens: &[u32], vocab: usize) -> Result<()> {
 /// let rows = Rows::new(vec![3, 3], vec![200, 900]); // two noisy copies of one image's label
 /// let loss = TddLoss { process: &process, config: &LossConfig::default(), noise: NoiseOf::Drawn(&noise) };
 /// let nats = loss.of(&p, &model, Some(&images), &rows)?.value().to_vec()?[0];
-/// assert!((nats - 10_f32.ln()).abs() < 1.0); // it knows nothing yet
+/// assert!((nats - 10_f32.ln()).abs() < 1.0); // it has learnt nothing yet
 /// # Ok::<(), tweedie::Error>(())
 /// ```
 pub struct TddLoss<'a> {
@@ -213,14 +213,14 @@ pub struct TddLoss<'a> {
 
 impl TddLoss<'_> {
     /// The loss of `rows`, noisy copies of `images` whose features are computed once: Σ w·(ᾱ_t·)ce / Σ w over rows and tokens, \[\].
-    /// Known tokens weigh nothing.
+    /// Clean tokens weigh nothing.
     pub fn of(&self, p: &Pass, model: &Model, images: Option<&Tensor>, rows: &Rows) -> Result<Var> {
         let (device, sizes) = (model.device(), model.sizes());
         let count = check_rows(model, rows, self.process.steps())?;
         let context = rows_context(p, model, images, rows)?;
         let noisy = rows.corrupt(self.process, &device, (sizes.tokens, sizes.vocab), &self.noise)?;
         let times = rows.token_times(sizes.tokens);
-        let shown = if rows.known.is_some() { &times } else { &rows.t };
+        let shown = if rows.clean.is_some() { &times } else { &rows.t };
         let features = model.features(p, &Input::Noisy(&noisy), shown, &context)?;
         let weights = self.weights(rows, &times)?.map(|w| Tensor::from_f32(&device, &[count], w)).transpose()?;
         let per_token = match self.config.kind {
@@ -283,7 +283,7 @@ impl TddLoss<'_> {
     fn weights(&self, rows: &Rows, times: &[u32]) -> Result<Option<Vec<f32>>> {
         let (count, weighted) = (times.len(), self.config.weighted);
         let of_time = |i: usize| if weighted { self.process.schedule().alpha_bar(times[i] as usize) } else { 1.0 };
-        if rows.weights.is_none() && rows.known.is_none() {
+        if rows.weights.is_none() && rows.clean.is_none() {
             return Ok(weighted.then(|| (0..count).map(|i| of_time(i) as f32).collect()));
         }
         let by = match rows.normaliser {
@@ -297,8 +297,8 @@ impl TddLoss<'_> {
     pub fn normaliser(rows: &Rows) -> Result<f64> {
         let count = rows.tokens.len();
         match normaliser((0..count).map(|i| rows.open_weight(i)), count) {
-            // Where all is known there is nothing to learn: a loss of 0, not an error.
-            Err(_) if rows.known.as_ref().is_some_and(|k| k.contains(&true)) => Ok(0.0),
+            // Where all is clean there is nothing to learn: a loss of 0, not an error.
+            Err(_) if rows.clean.as_ref().is_some_and(|k| k.contains(&true)) => Ok(0.0),
             by => by,
         }
     }
@@ -374,14 +374,14 @@ pub fn mask_tokens(rows: &Rows, n: usize, steps: usize, seed: u64, step: u32) ->
     rows.examples.iter().zip(&rows.t).flat_map(|(e, t)| (0..n as u32).map(move |i| masked(*e, *t, i))).collect()
 }
 
-/// Stream of the known tokens.
-const KNOWN: u32 = 0x6b17;
+/// Stream of the clean tokens.
+const CLEAN: u32 = 0x6b17;
 
-/// Which tokens of `rows` are known, \[rows·N\]: none of a row, or with chance `share` each with one and the same chance that is
+/// Which tokens of `rows` are clean, \[rows·N\]: none of a row, or with chance `share` each with one and the same chance that is
 /// uniform over rows; a pure function of seed, training step, row and place.
-pub fn known_tokens(rows: &Rows, n: usize, share: f32, seed: u64, step: u32) -> Vec<bool> {
+pub fn draw_clean_tokens(rows: &Rows, n: usize, share: f32, seed: u64, step: u32) -> Vec<bool> {
     let key = [seed as u32, (seed >> 32) as u32];
-    let words = |example: u32, place: u32| rng::philox([place, example, step, KNOWN], key);
+    let words = |example: u32, place: u32| rng::philox([place, example, step, CLEAN], key);
     let of = |example: u32| {
         let row = words(example, u32::MAX);
         let chance = if rng::uniform_of(row[0]) < share { rng::uniform_of(row[1]) } else { 0.0 };

@@ -49,7 +49,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// The first time, of next to no noise: where known tokens are shown.
+    /// The first time, of next to no noise: where clean tokens are shown.
     pub const FIRST: usize = 1;
 
     /// Of one-hot vectors, λ = 1.

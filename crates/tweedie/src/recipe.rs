@@ -176,7 +176,7 @@ mod tests {
             }
         }
         let c = Config::preset("coco-224").unwrap();
-        assert_eq!((c.sample.sampler, c.sample.steps, c.train.known), (SamplerKind::Argmax, 100, 0.0));
+        assert_eq!((c.sample.sampler, c.sample.steps, c.train.clean_tokens), (SamplerKind::Argmax, 100, 0.0));
         let d = &c.model.denoiser;
         assert_eq!((d.kind, d.condition_attention), (DenoiserKind::Transformer, ConditionAttention::Full));
         // Warm-started from the paper's pre-training without another word.

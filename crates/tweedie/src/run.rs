@@ -120,8 +120,8 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
             Some(Arc::new(tokenizer))
         }
     };
-    let mut model =
-        Model::new(&config.model, config.sizes(), device, dtype, config.seed)?.knowing(config.known() > 0.0);
+    let mut model = Model::new(&config.model, config.sizes(), device, dtype, config.seed)?
+        .with_per_token_time(config.clean_tokens() > 0.0);
     set_weights(&mut model.params, Named::new(&checkpoint, weights))?;
     let trained = Trained::new(&config, model, state.classes, tokenizer)?;
     Ok(Loaded { trained, config, checkpoint, step: state.step, notes })

@@ -228,7 +228,7 @@ fn alpha_bar_at_survival(survival: impl Iterator<Item = f64>, vocab: usize, lamb
     let invert = |s: f64| {
         let target = (1.0 + (k - 1.0) * s) / k;
         let above = p.partition_point(|x| *x < target).clamp(1, TOP as usize);
-        // Bracketed within one grid step: a few secant steps settle it.
+        // Bracketed within one grid step: a few secant steps solve it.
         let (mut a, mut fa) = ((above - 1) as f64 * STEP, p[above - 1] - target);
         let (mut b, mut fb) = (above as f64 * STEP, p[above] - target);
         for _ in 0..3 {

@@ -2,7 +2,7 @@
 //!
 //! Seeds are fixed; statistical bounds are 5 standard errors.
 
-use tweedie::bound::{Bounds, Conditioned, Known, MddBound, Predict, Score, TddBound};
+use tweedie::bound::{Bounds, Conditioned, MddBound, Predict, Score, TddBound, TokenBatch};
 use tweedie::config::{Method, ModelConfig};
 use tweedie::model::{DenoiserConfig, Input, Model, Sizes};
 use tweedie::sample::draw;
@@ -60,8 +60,8 @@ fn tdd(prior: &[f64], kind: ScheduleKind, steps: usize, lambda: f64, examples: u
         let ids: Vec<u32> = (first..examples.min(first + 64)).collect();
         let place = |e: &u32| (0..n as u32).map(|i| e * n as u32 + i).collect::<Vec<_>>();
         let tokens: Vec<u32> = ids.iter().flat_map(place).map(|i| draw(prior, uniform(1, i)) as u32).collect();
-        let known = Known { tokens: &tokens, n, vocab, examples: &ids, weights: None };
-        all.extend(bound.of(&oracle, &Device::Cpu, &known).unwrap());
+        let batch = TokenBatch { tokens: &tokens, n, vocab, examples: &ids, weights: None };
+        all.extend(bound.of(&oracle, &Device::Cpu, &batch).unwrap());
     }
     all
 }
@@ -111,11 +111,11 @@ fn the_standard_error_covers_the_draws() {
     let oracle = Oracle { prior: &prior, process: &process };
     let tokens: Vec<u32> = (0..64).map(|i| draw(&prior, uniform(2, i)) as u32).collect();
     let ids: Vec<u32> = (0..16).collect();
-    let known = Known { tokens: &tokens, n: 4, vocab: 3, examples: &ids, weights: None };
+    let batch = TokenBatch { tokens: &tokens, n: 4, vocab: 3, examples: &ids, weights: None };
     let runs: Vec<_> = (0..100)
         .map(|seed| {
             let bound = TddBound::new(&process, 3, 8, seed).unwrap();
-            bound.of(&oracle, &Device::Cpu, &known).unwrap().of_these()
+            bound.of(&oracle, &Device::Cpu, &batch).unwrap().of_these()
         })
         .collect();
     let mean = runs.iter().map(|r| r.mean).sum::<f64>() / 100.0;
@@ -185,9 +185,9 @@ fn the_masked_bound_reaches_the_entropy_of_a_markov_chain() {
         let want = ((STATES as f64).ln() + (N - 1) as f64 * step) / N as f64;
         let ids: Vec<u32> = (0..3000).collect();
         let tokens: Vec<u32> = ids.iter().flat_map(|e| source.sample(N, *e)).collect();
-        let known = Known { tokens: &tokens, n: N, vocab: STATES, examples: &ids, weights: None };
+        let batch = TokenBatch { tokens: &tokens, n: N, vocab: STATES, examples: &ids, weights: None };
         let bound = MddBound { steps: 1000, draws: 6, seed: 3 };
-        let e = bound.of(&source, &Device::Cpu, &known).unwrap().per_token();
+        let e = bound.of(&source, &Device::Cpu, &batch).unwrap().per_token();
         println!("stay {stay:.2}: {:.4} ± {:.4}, entropy {want:.4}", e.mean, e.error);
         // Even steps: every term is ln 3 exactly.
         assert!((e.mean - want).abs() < 5.0 * e.error + 1e-6, "stay {stay}: {} ± {}, not {want}", e.mean, e.error);
@@ -208,8 +208,8 @@ fn weights_choose_which_tokens_count() {
     let (tokens, ids) = ([0, 1, 2, 2, 1, 2, 2, 2], [0, 1]);
     let bound = MddBound { steps: 10, draws: 400, seed: 0 };
     let of = |weights: Option<&[f32]>| {
-        let known = Known { tokens: &tokens, n: 4, vocab: 3, examples: &ids, weights };
-        bound.of(&ByToken, &Device::Cpu, &known).unwrap()
+        let batch = TokenBatch { tokens: &tokens, n: 4, vocab: 3, examples: &ids, weights };
+        bound.of(&ByToken, &Device::Cpu, &batch).unwrap()
     };
     let all = of(None);
     assert!((all.of(0).unwrap() - 9.0 / 4.0).abs() < 0.1 && (all.of(1).unwrap() - 11.0 / 4.0).abs() < 0.1, "{all:?}");
@@ -222,8 +222,8 @@ fn weights_choose_which_tokens_count() {
     assert!((bits.mean * 2_f64.ln() - all.per_token().mean).abs() < 1e-12);
     // One draw per example of all of N tokens, none of them masked twice: the sum over l is exact where all cost the same.
     let same = MddBound { steps: 10, draws: 1, seed: 0 };
-    let known = Known { tokens: &[2; 8], n: 4, vocab: 3, examples: &ids, weights: None };
-    assert_eq!(same.of(&ByToken, &Device::Cpu, &known).unwrap().nats, [12.0, 12.0]);
+    let batch = TokenBatch { tokens: &[2; 8], n: 4, vocab: 3, examples: &ids, weights: None };
+    assert_eq!(same.of(&ByToken, &Device::Cpu, &batch).unwrap().nats, [12.0, 12.0]);
 }
 
 /// A network, through the engine's scores: about ln V nats per token before training for MDD.
@@ -233,11 +233,11 @@ fn an_untrained_network_knows_nothing() {
     let mut c = ModelConfig::preset("text").unwrap();
     c.denoiser = DenoiserConfig::new(16, 1, 2);
     let (tokens, ids): (Vec<u32>, Vec<u32>) = ((0..40).map(|i| i * 5 % V as u32).collect(), (0..8).collect());
-    let known = Known { tokens: &tokens, n: 5, vocab: V, examples: &ids, weights: None };
+    let batch = TokenBatch { tokens: &tokens, n: 5, vocab: V, examples: &ids, weights: None };
     c.method = Method::Mdd;
     let m = Model::new(&c, Sizes { vocab: V, tokens: 5 }, &Device::Cpu, DType::F32, 1).unwrap();
     let predict = Conditioned::new(&m, None).unwrap();
-    let e = MddBound { steps: 100, draws: 4, seed: 0 }.of(&predict, &Device::Cpu, &known).unwrap().per_token();
+    let e = MddBound { steps: 100, draws: 4, seed: 0 }.of(&predict, &Device::Cpu, &batch).unwrap().per_token();
     assert!((e.mean - (V as f64).ln()).abs() < 0.6, "{e:?}");
     c.method = Method::Tdd;
     let m = Model::new(&c, Sizes { vocab: V, tokens: 5 }, &Device::Cpu, DType::F32, 1).unwrap();
@@ -245,8 +245,8 @@ fn an_untrained_network_knows_nothing() {
     let process = Process::new(Schedule::new(ScheduleKind::Cosine, 100, V).unwrap());
     let bound = TddBound::new(&process, V, 4, 0).unwrap();
     // It is wrong at t = 1 too, where SNR is large: the bound is far above ln V.
-    assert!(bound.of(&predict, &Device::Cpu, &known).unwrap().per_token().mean > 10.0);
-    assert!(bound.of(&predict, &Device::Cpu, &Known { vocab: 8, ..known }).is_err());
+    assert!(bound.of(&predict, &Device::Cpu, &batch).unwrap().per_token().mean > 10.0);
+    assert!(bound.of(&predict, &Device::Cpu, &TokenBatch { vocab: 8, ..batch }).is_err());
 }
 
 /// ln p of what is seen of an example, were it this text.
@@ -294,10 +294,10 @@ fn padding_counts_in_a_bound() {
     let ids: Vec<u32> = (0..EXAMPLES).collect();
     let tokens: Vec<u32> = ids.iter().flat_map(|e| TWO[*e as usize % 2]).collect();
     let of = |weights: Option<&[f32]>| {
-        let known = Known { tokens: &tokens, n: 4, vocab: 4, examples: &ids, weights };
+        let batch = TokenBatch { tokens: &tokens, n: 4, vocab: 4, examples: &ids, weights };
         let predict = TwoTexts(process.clone());
-        let tdd = TddBound::new(&process, 4, 64, 0).unwrap().of(&predict, &Device::Cpu, &known).unwrap();
-        let mdd = MddBound { steps: 1000, draws: 64, seed: 0 }.of(&predict, &Device::Cpu, &known).unwrap();
+        let tdd = TddBound::new(&process, 4, 64, 0).unwrap().of(&predict, &Device::Cpu, &batch).unwrap();
+        let mdd = MddBound { steps: 1000, draws: 64, seed: 0 }.of(&predict, &Device::Cpu, &batch).unwrap();
         [tdd, mdd].map(|b| b.nats.iter().sum::<f64>() / EXAMPLES as f64)
     };
     let without: Vec<f32> = tokens.iter().map(|t| if *t == 3 { 0.0 } else { 1.0 }).collect();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use tweedie::augment::geometry::{self, Interpolation, Padding, Rect};
 use tweedie::augment::{Address, AugmentConfig, Crop, Op, Transform, color};
-use tweedie::bound::{Bounds, Known, MddBound, Predict, Score, TddBound};
+use tweedie::bound::{Bounds, MddBound, Predict, Score, TddBound, TokenBatch};
 use tweedie::config::{LossConfig, Method, Rank, SampleConfig};
 use tweedie::data::{
     self, Dataset, Image, ImageSource, Item, Items, Layout, Loader, LoaderConfig, Locality, Position, SequenceConfig,
@@ -14,7 +14,7 @@ use tweedie::data::{
 };
 use tweedie::engine::{DType, Device, Noise, Tape, Tensor};
 use tweedie::generate::{Merit, consensus, merits};
-use tweedie::loss::{MddLoss, NoiseOf, Rows, TddLoss, known_tokens, mask_tokens};
+use tweedie::loss::{MddLoss, NoiseOf, Rows, TddLoss, draw_clean_tokens, mask_tokens};
 use tweedie::metrics::{Classification, captions, clip, diversity};
 use tweedie::model::{DenoiserConfig, Input, Model, ModelConfig, Pass, Sizes};
 use tweedie::sample::{ClassSampler, Projection, Request, TokenSampler, argmax, draw, softmax};
@@ -260,7 +260,7 @@ fn losses_of_rows_that_do_not_fit() {
         ("t > T", Rows { t: vec![1, 101], ..like() }),
         ("drop", Rows { drop: vec![1], ..like() }),
         ("examples", Rows { examples: vec![1; 3], ..like() }),
-        ("known", Rows { known: Some(vec![true]), ..like() }),
+        ("clean", Rows { clean: Some(vec![true]), ..like() }),
         ("weights", Rows { weights: Some(vec![1.0]), ..like() }),
     ] {
         assert_eq!(losses(&rows), [false, false], "{what}");
@@ -268,7 +268,7 @@ fn losses_of_rows_that_do_not_fit() {
     let soft = Rows { targets: Some(vec![0.1; 3]), ..like() };
     assert!(!losses(&soft)[0]);
     let eps = NoiseOf::Given(Tensor::zeros(&Device::Cpu, &[2, 4, 10], DType::F32).unwrap());
-    let short = Rows { known: Some(vec![true]), ..like() };
+    let short = Rows { clean: Some(vec![true]), ..like() };
     assert!(short.corrupt(&process(), &Device::Cpu, (4, 10), &eps).is_ok());
     assert_eq!(good.part(1..9, 4, 10).t, [100]);
     assert!(good.part(7..9, 4, 10).tokens.is_empty() && good.part(0..usize::MAX, usize::MAX, 9).t.len() == 2);
@@ -276,7 +276,7 @@ fn losses_of_rows_that_do_not_fit() {
     let backwards = 2..0;
     assert!(good.part(backwards, 4, 10).t.is_empty());
     assert_eq!(mask_tokens(&good, 4, 0, 0, 0), [true; 8]);
-    assert!(mask_tokens(&good, 0, 9, 0, 0).is_empty() && known_tokens(&good, 0, f32::NAN, 0, 0).is_empty());
+    assert!(mask_tokens(&good, 0, 9, 0, 0).is_empty() && draw_clean_tokens(&good, 0, f32::NAN, 0, 0).is_empty());
 }
 
 /// Tells of so many tokens, however many there are.
@@ -290,13 +290,13 @@ impl Predict for Says {
 
 #[test]
 fn bounds_and_ranks_of_nothing() {
-    let known = Known { tokens: &[1; 4], n: 4, vocab: 10, examples: &[0], weights: None };
+    let batch = TokenBatch { tokens: &[1; 4], n: 4, vocab: 10, examples: &[0], weights: None };
     let (tdd, mdd) = (TddBound::new(&process(), 10, 2, 0).unwrap(), MddBound { steps: 9, draws: 2, seed: 0 });
     for n in [0, 3, 5, 4] {
-        assert_eq!(tdd.of(&Says(n), &Device::Cpu, &known).is_ok(), n == 4);
-        assert_eq!(mdd.of(&Says(n), &Device::Cpu, &known).is_ok(), n == 4);
+        assert_eq!(tdd.of(&Says(n), &Device::Cpu, &batch).is_ok(), n == 4);
+        assert_eq!(mdd.of(&Says(n), &Device::Cpu, &batch).is_ok(), n == 4);
     }
-    let bounds = tdd.of(&Says(4), &Device::Cpu, &known).unwrap();
+    let bounds = tdd.of(&Says(4), &Device::Cpu, &batch).unwrap();
     assert!(bounds.of(0).is_some() && bounds.of(1).is_none());
     assert!(Bounds::default().per_token().mean.is_nan() && Bounds::default().of_these().error.is_nan());
     let merit = Merit::Nats(vec![(3.0, 0.1), (2.0, 0.1)]);
@@ -319,7 +319,7 @@ fn bounds_and_ranks_of_nothing() {
 #[test]
 fn samples_of_nothing() {
     assert_eq!((argmax::<f32>(&[]), softmax(&[]).len(), draw(&[], 0.5), draw(&[0.0], 2.0)), (0, 0, 0, 0));
-    let given = [None; 3];
+    let fixed = [None; 3];
     for method in [Method::Tdd, Method::Mdd] {
         let t = Trained::bare(model(method), process());
         let sampler = TokenSampler::new(&t, &SampleConfig { steps: 2, ..SampleConfig::default() }).unwrap();
@@ -328,9 +328,9 @@ fn samples_of_nothing() {
         let images = Tensor::zeros(&Device::Cpu, &[1, 1, 8, 8], DType::F32).unwrap();
         let beyond = [Some(10); 4];
         for r in [
-            Request { given: Some(&given), ..one },
-            Request { given: Some(&beyond), ..one },
-            Request { given: Some(&[]), ..one },
+            Request { fixed: Some(&fixed), ..one },
+            Request { fixed: Some(&beyond), ..one },
+            Request { fixed: Some(&[]), ..one },
             Request { candidates: 0, ..one },
             Request { candidates: usize::MAX, ..one },
             Request { trace: Some(99), ..one },

@@ -257,15 +257,15 @@ fn every(sizes: Sizes, mut f: impl FnMut(&Trained, &SampleConfig, &str)) {
             f(&tdd, &c, &format!("{sampler:?}, guidance {guidance}, {posterior_mean:?}"));
         }
     }
-    let knowing = trained(tdd.model.knowing(true));
+    let per_token = trained(tdd.model.with_per_token_time(true));
     for (sampler, guidance, unmask) in [
         (SamplerKind::Argmax, 1.0, Unmasking::Confident),
         (SamplerKind::Multinomial, 2.0, Unmasking::Confident),
         (SamplerKind::Argmax, 1.0, Unmasking::Random),
         (SamplerKind::Ddim, 2.0, Unmasking::Random),
     ] {
-        let c = SampleConfig { guidance, unmask, guesses: 0.5, ..config(sampler, 6) };
-        f(&knowing, &c, &format!("knowing, {sampler:?}, {unmask:?}, guidance {guidance}"));
+        let c = SampleConfig { guidance, unmask, uncommitted: 0.5, ..config(sampler, 6) };
+        f(&per_token, &c, &format!("per-token time, {sampler:?}, {unmask:?}, guidance {guidance}"));
     }
     let mdd = trained(model(Method::Mdd, Conditioning::Image, ConditionAttention::Prefix, sizes));
     for unmask in [Unmasking::Random, Unmasking::Confident] {
@@ -279,14 +279,14 @@ fn every(sizes: Sizes, mut f: impl FnMut(&Trained, &SampleConfig, &str)) {
 #[test]
 fn given_tokens_are_never_changed() {
     let (sizes, b) = (Sizes { vocab: 60, tokens: 6 }, 3);
-    let given: Vec<Option<u32>> = (0..b * 6).map(|i| (i % 3 == 1).then_some((i * 11 % 60) as u32)).collect();
+    let fixed: Vec<Option<u32>> = (0..b * 6).map(|i| (i % 3 == 1).then_some((i * 11 % 60) as u32)).collect();
     every(sizes, |t, c, name| {
         let images = images(b);
-        let r = Request { given: Some(&given), trace: Some(3), ..Request::new(Some(&images), &[0, 1, 2]) };
+        let r = Request { fixed: Some(&fixed), trace: Some(3), ..Request::new(Some(&images), &[0, 1, 2]) };
         let got = generate(t, c, &r);
         assert_eq!(got.steps.len(), 6, "{name}");
         for tokens in got.steps.iter().map(|s| &s.tokens).chain([&got.tokens]) {
-            for (g, t) in given.iter().zip(tokens) {
+            for (g, t) in fixed.iter().zip(tokens) {
                 assert!(g.is_none_or(|g| g == *t), "{name}: {g:?} became {t}");
             }
         }
@@ -370,12 +370,12 @@ fn large_vocabularies_and_wrong_requests() {
         let plain = Request::new(None, &ids);
         assert!(message(&Request { candidates: 0, ..plain }).contains("candidates"));
         assert!(message(&Request { trace: Some(9), ..plain }).contains("at most 8"));
-        assert!(message(&Request { given: Some(&[None; 3]), ..plain }).contains("3 given tokens"));
-        assert!(message(&Request { given: Some(&[Some(20_000); 8]), ..plain }).contains("20000"));
+        assert!(message(&Request { fixed: Some(&[None; 3]), ..plain }).contains("3 fixed tokens"));
+        assert!(message(&Request { fixed: Some(&[Some(20_000); 8]), ..plain }).contains("20000"));
         let ending = |length| Some(Ending { eos: 1, pad: 0, unk: None, length, min_length: 0 });
         assert!(message(&Request { ending: ending(Some(5)), ..plain }).contains("length of 5"));
-        let given = [None, None, Some(3), None, None, None, None, None];
-        let r = Request { ending: ending(Some(2)), given: Some(&given), ..plain };
+        let fixed = [None, None, Some(3), None, None, None, None, None];
+        let r = Request { ending: ending(Some(2)), fixed: Some(&fixed), ..plain };
         assert!(message(&r).contains("place 2 lies behind the end"));
         assert!(message(&Request::new(None, &[])).contains("nothing to sample"));
         let guided = SampleConfig { guidance: 2.0, ..c.clone() };

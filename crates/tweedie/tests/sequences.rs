@@ -261,7 +261,7 @@ fn mdd_gradients_agree_with_finite_differences() {
 
 /// −ln p of the clean tokens of a row for one who knows the eight sequences (all alike) and how much each of them is at odds
 /// with what the row shows: `ln_likelihood` of each.
-fn knowing(sequences: &[Vec<u32>], ln_likelihood: &[f64], clean: &[u32]) -> Vec<f64> {
+fn exact_nats(sequences: &[Vec<u32>], ln_likelihood: &[f64], clean: &[u32]) -> Vec<f64> {
     let max = ln_likelihood.iter().copied().fold(f64::MIN, f64::max);
     let w: Vec<f64> = ln_likelihood.iter().map(|l| (l - max).exp()).collect();
     let sum: f64 = w.iter().sum();
@@ -308,7 +308,7 @@ fn a_small_network_learns_eight_sequences() {
                         let by = s.signal(*t as usize) / (1.0 - s.alpha_bar(*t as usize));
                         let at = |i: usize, k: u32| by * y[(r * n + i) * SIZES.vocab + k as usize] as f64;
                         let ln: Vec<f64> = sequences.iter().map(|x| (0..n).map(|i| at(i, x[i])).sum()).collect();
-                        nats.extend(knowing(&sequences, &ln, clean(r)));
+                        nats.extend(exact_nats(&sequences, &ln, clean(r)));
                     }
                     best.push(nats.iter().sum::<f64>() / nats.len() as f64);
                     TddLoss { process: &process, config: &l, noise }.of(&p, &m, images, &rows).unwrap()
@@ -319,7 +319,7 @@ fn a_small_network_learns_eight_sequences() {
                     for r in 0..rows.t.len() {
                         let at_odds = |x: &Vec<u32>| (0..n).any(|i| !masked[r * n + i] && x[i] != clean(r)[i]);
                         let ln: Vec<f64> = sequences.iter().map(|x| if at_odds(x) { -1e9 } else { 0.0 }).collect();
-                        nats.extend(knowing(&sequences, &ln, clean(r)));
+                        nats.extend(exact_nats(&sequences, &ln, clean(r)));
                     }
                     let hidden = || nats.iter().zip(&masked).filter(|x| *x.1).map(|x| *x.0);
                     best.push(hidden().sum::<f64>() / hidden().count() as f64);

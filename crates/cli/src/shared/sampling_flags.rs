@@ -6,34 +6,34 @@ use tweedie::model::Model;
 
 use crate::failure::{Failure, Result};
 
-/// A flag that is given though it has no meaning.
+/// A flag that is used though it has no meaning.
 pub fn meaningless(flag: &str, why: &str) -> Failure {
     Failure::input(format!("{flag} has no meaning here: {why}"))
 }
 
-/// Which flags the user gave.
+/// Which flags the user used.
 #[derive(Clone, Copy, Default)]
-pub struct Given {
+pub struct UsedFlags {
     pub sampler: bool,
     pub unmask: bool,
-    pub guesses: bool,
+    pub uncommitted: bool,
     pub schedule: bool,
 }
 
-impl Given {
+impl UsedFlags {
     /// Refuse those that change nothing in any of the `settings` that came of them.
     pub fn check(self, model: &Model, settings: &[SampleConfig]) -> Result<()> {
-        match self.idle((model.is_tdd(), model.knows()), settings) {
+        match self.idle((model.is_tdd(), model.per_token_time()), settings) {
             Some((flag, why)) => Err(meaningless(flag, why)),
             None => Ok(()),
         }
     }
 
-    /// The first flag that changes nothing, and why; of the masked twin, or of TDD that knows or does not.
-    fn idle(self, (tdd, knows): (bool, bool), settings: &[SampleConfig]) -> Option<(&'static str, &'static str)> {
-        let none_settles = knows && !settings.iter().any(SampleConfig::settles);
+    /// The first flag that changes nothing, and why; of the masked twin, or of TDD with per-token time or without.
+    fn idle(self, (tdd, per_token): (bool, bool), settings: &[SampleConfig]) -> Option<(&'static str, &'static str)> {
+        let none_commits = per_token && !settings.iter().any(SampleConfig::commits);
         let confident = settings.iter().any(|s| s.unmask == Unmasking::Confident);
-        let all_noise = knows && settings.iter().all(|s| s.settles() && s.guesses == 0.0);
+        let all_noise = per_token && settings.iter().all(|s| s.commits() && s.uncommitted == 0.0);
         let of_noise = settings.iter().any(|s| matches!(s.sampler, SamplerKind::Softmax | SamplerKind::Ddim));
         let all = [
             (
@@ -42,23 +42,23 @@ impl Given {
                 "they step between noisy vectors, and MDD has masked tokens: --unmask random or confident, with --sampler \
                  argmax or multinomial",
             ),
-            (self.unmask && tdd && !knows, "--unmask", "this model masks nothing (see train.known)"),
-            (self.guesses && !knows, "--guesses", "it goes with TDD trained with train.known"),
+            (self.unmask && tdd && !per_token, "--unmask", "this model masks nothing (see train.clean_tokens)"),
+            (self.uncommitted && !per_token, "--uncommitted", "it goes with TDD trained with train.clean_tokens"),
             (self.schedule && !tdd, "--schedule", "masking has no noise levels"),
             (
-                self.unmask && confident && none_settles,
+                self.unmask && confident && none_commits,
                 "--unmask confident",
-                "this sampler settles no tokens, argmax and multinomial do",
+                "this sampler commits no tokens, argmax and multinomial do",
             ),
             (
-                self.guesses && none_settles,
-                "--guesses",
-                "no token is settled before the end; that takes --unmask confident and --sampler argmax or multinomial",
+                self.uncommitted && none_commits,
+                "--uncommitted",
+                "no token is committed before the end; that takes --unmask confident and --sampler argmax or multinomial",
             ),
             (
                 self.schedule && all_noise,
                 "--schedule",
-                "tokens that are not settled are pure noise at every step; --guesses above 0 gives them noise levels",
+                "tokens that are not committed are pure noise at every step; --uncommitted above 0 gives them noise levels",
             ),
         ];
         all.into_iter().find(|f| f.0).map(|(_, flag, why)| (flag, why))
@@ -69,52 +69,56 @@ impl Given {
 mod tests {
     use super::*;
 
-    const KNOWS: (bool, bool) = (true, true);
+    const PER_TOKEN: (bool, bool) = (true, true);
     const TDD: (bool, bool) = (true, false);
     const MDD: (bool, bool) = (false, false);
 
-    fn setting(unmask: Unmasking, sampler: SamplerKind, guesses: f32) -> SampleConfig {
-        SampleConfig { unmask, sampler, guesses, ..SampleConfig::default() }
+    fn setting(unmask: Unmasking, sampler: SamplerKind, uncommitted: f32) -> SampleConfig {
+        SampleConfig { unmask, sampler, uncommitted, ..SampleConfig::default() }
     }
 
     #[test]
     fn a_flag_that_changes_nothing_is_refused() {
         use SamplerKind::{Ancestral, Argmax, Ddim, Multinomial, Softmax};
         use Unmasking::{Confident, Random};
-        let flag = |given: Given, model, settings: &[SampleConfig]| given.idle(model, settings).map(|f| f.0);
-        let none = Given::default();
-        let (unmask, guesses) = (Given { unmask: true, ..none }, Given { guesses: true, ..none });
-        let schedule = Given { schedule: true, ..none };
-        let settles = [setting(Confident, Argmax, 0.5)];
+        let flag = |used: UsedFlags, model, settings: &[SampleConfig]| used.idle(model, settings).map(|f| f.0);
+        let none = UsedFlags::default();
+        let (unmask, uncommitted) = (UsedFlags { unmask: true, ..none }, UsedFlags { uncommitted: true, ..none });
+        let schedule = UsedFlags { schedule: true, ..none };
+        let commits = [setting(Confident, Argmax, 0.5)];
         for (model, want) in [
-            (KNOWS, [None, None, None]),
-            (TDD, [Some("--unmask"), Some("--guesses"), None]),
-            (MDD, [None, Some("--guesses"), Some("--schedule")]),
+            (PER_TOKEN, [None, None, None]),
+            (TDD, [Some("--unmask"), Some("--uncommitted"), None]),
+            (MDD, [None, Some("--uncommitted"), Some("--schedule")]),
         ] {
-            assert_eq!([unmask, guesses, schedule].map(|g| flag(g, model, &settles)), want, "{model:?}");
+            assert_eq!([unmask, uncommitted, schedule].map(|g| flag(g, model, &commits)), want, "{model:?}");
         }
         let random = [0.0, 0.5, 1.0].map(|g| setting(Random, Argmax, g));
-        assert_eq!(flag(Given { unmask: true, ..guesses }, KNOWS, &random), Some("--guesses"));
-        assert_eq!(flag(unmask, KNOWS, &random[..1]), None, "random turns off what the run's settings say");
+        assert_eq!(flag(UsedFlags { unmask: true, ..uncommitted }, PER_TOKEN, &random), Some("--uncommitted"));
+        assert_eq!(flag(unmask, PER_TOKEN, &random[..1]), None, "random turns off what the run's settings say");
         for sampler in [Ddim, Softmax, Ancestral] {
             let s = [setting(Confident, sampler, 0.0)];
-            assert_eq!(flag(unmask, KNOWS, &s), Some("--unmask confident"), "{sampler:?}");
-            assert_eq!(flag(guesses, KNOWS, &s), Some("--guesses"), "{sampler:?}");
-            assert_eq!(flag(schedule, KNOWS, &s), None, "{sampler:?}");
-            assert_eq!(flag(none, KNOWS, &s), None, "the run's own settings are not refused");
+            assert_eq!(flag(unmask, PER_TOKEN, &s), Some("--unmask confident"), "{sampler:?}");
+            assert_eq!(flag(uncommitted, PER_TOKEN, &s), Some("--uncommitted"), "{sampler:?}");
+            assert_eq!(flag(schedule, PER_TOKEN, &s), None, "{sampler:?}");
+            assert_eq!(flag(none, PER_TOKEN, &s), None, "the run's own settings are not refused");
         }
-        let sampler = Given { sampler: true, ..none };
+        let sampler = UsedFlags { sampler: true, ..none };
         for (name, of_noise) in
             [(Argmax, false), (Multinomial, false), (Ancestral, false), (Softmax, true), (Ddim, true)]
         {
             let s = [setting(Random, Argmax, 0.0), setting(Random, name, 0.0)];
             assert_eq!(flag(sampler, MDD, &s), of_noise.then_some("--sampler softmax or ddim"), "{name:?}");
-            assert_eq!([flag(sampler, TDD, &s), flag(sampler, KNOWS, &s), flag(none, MDD, &s)], [None; 3], "{name:?}");
+            assert_eq!(
+                [flag(sampler, TDD, &s), flag(sampler, PER_TOKEN, &s), flag(none, MDD, &s)],
+                [None; 3],
+                "{name:?}"
+            );
         }
         // One setting that heeds it is enough.
         let mixed = [setting(Confident, Ddim, 0.0), setting(Confident, Multinomial, 0.0)];
-        assert_eq!([unmask, guesses, schedule].map(|g| flag(g, KNOWS, &mixed)), [None; 3]);
-        assert_eq!(flag(schedule, KNOWS, &mixed[1..]), Some("--schedule"));
-        assert_eq!(flag(schedule, KNOWS, &[mixed[1].clone(), settles[0].clone()]), None);
+        assert_eq!([unmask, uncommitted, schedule].map(|g| flag(g, PER_TOKEN, &mixed)), [None; 3]);
+        assert_eq!(flag(schedule, PER_TOKEN, &mixed[1..]), Some("--schedule"));
+        assert_eq!(flag(schedule, PER_TOKEN, &[mixed[1].clone(), commits[0].clone()]), None);
     }
 }

@@ -138,12 +138,12 @@ fn flags_of_captions_are_refused(dir: &Path, image: &str) {
     refused(dir, &["generate", "tdd"], &["looks at images", "tweedie caption tdd"]);
     refused(dir, &["caption", "tdd", image, "--infill", "a zebra"], &["lacks 'zebra'"]);
     refused(dir, &["trace", "tdd"], &["name one"]);
-    for flag in ["--unmask=random", "--guesses=0.5"] {
+    for flag in ["--unmask=random", "--uncommitted=0.5"] {
         let name = flag.split('=').next().unwrap();
-        refused(dir, &["eval", "tdd", flag], &[name, "has no meaning here", "train.known"]);
-        refused(dir, &["caption", "tdd", image, flag], &[name, "has no meaning here", "train.known"]);
+        refused(dir, &["eval", "tdd", flag], &[name, "has no meaning here", "train.clean_tokens"]);
+        refused(dir, &["caption", "tdd", image, flag], &[name, "has no meaning here", "train.clean_tokens"]);
     }
-    refused(dir, &["caption", "mdd", image, "--guesses", "0.5"], &["--guesses has no meaning here"]);
+    refused(dir, &["caption", "mdd", image, "--uncommitted", "0.5"], &["--uncommitted has no meaning here"]);
     refused(dir, &["caption", "mdd", image, "--sampler", "ddim"], &["--sampler", "has no meaning here", "--unmask"]);
     refused(dir, &["eval", "mdd", "--sampler", "argmax,softmax"], &["--sampler", "has no meaning here", "--unmask"]);
     refused(dir, &["caption", "mdd", image, "--schedule", "cosine"], &["--schedule has no meaning here"]);
@@ -171,13 +171,14 @@ fn a_folder_is_captioned(dir: &Path, image: &str) {
     }
 }
 
-/// What a model that knows does not heed is refused, if the user asked for it and not the run's own settings.
+/// What a model with per-token time does not heed is refused, if the user asked for it and not the run's own settings.
 #[test]
-fn a_model_that_knows_heeds_every_flag_it_takes() {
+fn a_model_with_per_token_time_heeds_every_flag_it_takes() {
     let dir = TempDir::new().unwrap();
     let dir = dir.path();
     captions(dir);
-    let sets = ["train.epochs=1", "train.known=0.5", "sample.unmask=\"confident\"", "sample.schedule=\"linear\""];
+    let sets =
+        ["train.epochs=1", "train.clean_tokens=0.5", "sample.unmask=\"confident\"", "sample.schedule=\"linear\""];
     let sets: Vec<&str> = sets.into_iter().flat_map(|s| ["--set", s]).collect();
     succeeds(dir, &[&["train", "captions.toml", "--data", "coco", "--out", "r"], &sets[..]].concat());
     let commands = [&["eval", "r", "--limit", "4"][..], &["caption", "r", "coco/train2017/0.png"]];
@@ -185,20 +186,25 @@ fn a_model_that_knows_heeds_every_flag_it_takes() {
         let with =
             |flags: &'static str| [command, &flags.split(' ').filter(|f| !f.is_empty()).collect::<Vec<_>>()].concat();
         for (flags, words) in [
-            ("--guesses 0.5 --unmask random", "--guesses has no meaning here"),
+            ("--uncommitted 0.5 --unmask random", "--uncommitted has no meaning here"),
             ("--unmask confident --sampler ddim", "--unmask confident has no meaning here"),
             ("--unmask confident --sampler softmax", "--unmask confident has no meaning here"),
-            ("--guesses 0.5 --sampler ancestral", "--guesses has no meaning here"),
+            ("--uncommitted 0.5 --sampler ancestral", "--uncommitted has no meaning here"),
             ("--schedule cosine", "--schedule has no meaning here"),
         ] {
             refused(dir, &with(flags), &[words]);
         }
-        for flags in ["", "--sampler ddim --schedule cosine", "--unmask random", "--schedule cosine --guesses 0.5"] {
+        for flags in ["", "--sampler ddim --schedule cosine", "--unmask random", "--schedule cosine --uncommitted 0.5"]
+        {
             succeeds(dir, &with(flags));
         }
     }
-    refused(dir, &["eval", "r", "--guesses", "0,.5,1", "--unmask", "random"], &["--guesses has no meaning here"]);
-    let v = json(dir, &["eval", "r", "--limit", "4", "--guesses", "0,.5", "--schedule", "cosine", "--json"]);
+    refused(
+        dir,
+        &["eval", "r", "--uncommitted", "0,.5,1", "--unmask", "random"],
+        &["--uncommitted has no meaning here"],
+    );
+    let v = json(dir, &["eval", "r", "--limit", "4", "--uncommitted", "0,.5", "--schedule", "cosine", "--json"]);
     assert_eq!(v["rows"].as_array().unwrap().len(), 2);
 }
 

@@ -78,13 +78,13 @@ fn text_is_learned_written_and_measured() {
     the_masked_twin_writes(dir, &train);
 }
 
-/// Runs that stop and go on, with and without known tokens, with Muon, and with the settings of an earlier version.
+/// Runs that stop and go on, with and without clean tokens, with Muon, and with the settings of an earlier version.
 fn text_training_goes_on(dir: &Path, train: &impl Fn(&str, &[&str])) {
     goes_on_the_same(dir, train, "tdd", "half", &[]);
-    // Known tokens need a first time that is next to clean, which vocab-aware has not.
-    let known = ["--set", "train.known=0.5", "--set", "process.schedule=cosine"];
-    train("knows", &[&["--set", "train.epochs=4"], &known[..]].concat());
-    goes_on_the_same(dir, train, "knows", "half-known", &known);
+    // Clean tokens need a first time that is next to clean, which vocab-aware has not.
+    let clean = ["--set", "train.clean_tokens=0.5", "--set", "process.schedule=cosine"];
+    train("clean", &[&["--set", "train.epochs=4"], &clean[..]].concat());
+    goes_on_the_same(dir, train, "clean", "half-clean", &clean);
     let muon = ["--set", "train.optimizer=muon"];
     train("muon", &[&["--set", "train.epochs=4"], &muon[..]].concat());
     goes_on_the_same(dir, train, "muon", "half-muon", &muon);
@@ -95,7 +95,7 @@ fn text_training_goes_on(dir: &Path, train: &impl Fn(&str, &[&str])) {
     // Settings that runs of earlier versions do not have take their defaults.
     let path = dir.join("half/config.toml");
     let old = fs::read_to_string(&path).unwrap();
-    let new = |l: &str| ["known =", "guesses =", "optimizer ="].iter().any(|key| l.starts_with(key));
+    let new = |l: &str| ["clean_tokens =", "uncommitted =", "optimizer ="].iter().any(|key| l.starts_with(key));
     fs::write(&path, old.lines().filter(|l| !new(l)).collect::<Vec<_>>().join("\n")).unwrap();
     assert_eq!(json(dir, &["eval", "half", "--json"]), json(dir, &["eval", "tdd", "--json"]));
 }
@@ -162,7 +162,7 @@ fn flags_of_text_are_refused(dir: &Path) {
     refused(dir, &["generate", "tdd", "--prompt", "the cat sat on a mat and saw"], &["28 tokens", "16"]);
     refused(dir, &["generate", "tdd", "--prompt", "a", "--infill", "a_"], &["not both"]);
     refused(dir, &["generate", "tdd", "--unmask", "confident"], &["--unmask has no meaning here"]);
-    refused(dir, &["generate", "tdd", "--guesses", "0.5"], &["--guesses has no meaning here"]);
+    refused(dir, &["generate", "tdd", "--uncommitted", "0.5"], &["--uncommitted has no meaning here"]);
     refused(dir, &["eval", "tdd", "--steps", "1,5"], &["--steps has no meaning here"]);
     refused(dir, &["eval", "tdd", "--examples", "2"], &["--examples has no meaning here", "--samples"]);
     refused(dir, &["eval", "tdd", "--samples", "2", "--clip", "x"], &["--clip has no meaning here"]);

@@ -22,7 +22,7 @@ pub enum Interpolation {
 }
 
 impl Interpolation {
-    pub(crate) fn settle(self, draw: &mut Draw) -> Interpolation {
+    pub(crate) fn resolve(self, draw: &mut Draw) -> Interpolation {
         match self {
             Interpolation::Random if draw.below(2) == 0 => Interpolation::Bilinear,
             Interpolation::Random => Interpolation::Bicubic,

@@ -302,7 +302,7 @@ impl Transform {
             Crop::Center => self.eval_crop(image),
             Crop::Resized { scale, ratio } => {
                 let rect = geometry::random_crop_rect(draw, image.width, image.height, scale, ratio);
-                let filter = self.config.interpolation.settle(draw);
+                let filter = self.config.interpolation.resolve(draw);
                 let crop = geometry::resized_crop(&image, rect, self.size, self.size, filter);
                 image.recycle();
                 crop

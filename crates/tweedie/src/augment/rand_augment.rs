@@ -119,7 +119,7 @@ impl RandAugment {
             }
             let magnitude = (self.magnitude + self.magnitude_std * draw.normal()).clamp(0.0, 10.0);
             let argument = op.argument(magnitude, draw.chance(0.5));
-            op.apply(image, argument, interpolation.settle(draw), fill);
+            op.apply(image, argument, interpolation.resolve(draw), fill);
         }
     }
 }

@@ -50,7 +50,7 @@ impl Config {
             let what = "train.init_from gives the weights of the whole model, model.pretrained those of its encoder";
             return wrong(format!("{what}; set one of the two"));
         }
-        self.check_known()?;
+        self.check_clean_tokens()?;
         self.sample.check()
     }
 
@@ -108,26 +108,26 @@ impl Config {
         fits(what, both).map_err(Error::Input)
     }
 
-    /// Tokens that are known have a time of their own, which not every network can tell its tokens.
-    fn check_known(&self) -> Result<()> {
-        let known = self.train.known;
-        let wrong = |why: &str| Err(Error::Input(format!("train.known = {known}: {why}")));
-        if !(0.0..=1.0).contains(&known) {
+    /// Clean tokens have a time of their own, and not every network can tell its tokens one each.
+    fn check_clean_tokens(&self) -> Result<()> {
+        let share = self.train.clean_tokens;
+        let wrong = |why: &str| Err(Error::Input(format!("train.clean_tokens = {share}: {why}")));
+        if !(0.0..=1.0).contains(&share) {
             return wrong("it must lie in [0, 1]");
         }
-        if self.known() == 0.0 {
+        if self.clean_tokens() == 0.0 {
             return Ok(());
         }
         if self.process.schedule == ScheduleKind::VocabAware {
-            // Its first step has a spread of about .15: a token shown there is not known yet.
+            // Its first step has a spread of about .15: a token shown there is not clean yet.
             return wrong(
-                "known tokens are shown at the first time, which is still noisy with process.schedule = \"vocab-aware\"",
+                "clean tokens are shown at the first time, which is still noisy with process.schedule = \"vocab-aware\"",
             );
         }
         let denoiser = &self.model.denoiser;
         let conditional = self.model.condition == Conditioning::Image;
         if self.sizes().tokens < 2 {
-            wrong("one token leaves nothing to be told by others; it goes with captions and text")
+            wrong("with one token there are no others to tell of it; it goes with captions and text")
         } else if denoiser.kind != DenoiserKind::Transformer {
             wrong("it goes with model.denoiser.kind = \"transformer\"")
         } else if conditional && denoiser.condition_attention == ConditionAttention::Full {

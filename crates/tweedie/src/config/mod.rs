@@ -65,7 +65,11 @@ pub const OPTIONAL: [&str; 4] =
     ["augment.crop.scale", "augment.crop.ratio", "augment.crop.pad", "augment.crop.padding"];
 
 /// Keys that had another name, and their name now. Recipes, `--set`, the environment and the settings of old runs may use either.
-pub const RENAMED: [(&str, &str); 1] = [("train.kfold", "train.noisy_copies")];
+pub const RENAMED: [(&str, &str); 3] = [
+    ("train.kfold", "train.noisy_copies"),
+    ("train.known", "train.clean_tokens"),
+    ("sample.guesses", "sample.uncommitted"),
+];
 
 impl Config {
     /// Classes and tokens of the model; classes are known once data have been opened.
@@ -74,9 +78,9 @@ impl Config {
         Sizes { vocab: self.model.classes, tokens }
     }
 
-    /// Share of noisy copies with known tokens. MDD has none of these: what is not masked is always known to it.
-    pub fn known(&self) -> f32 {
-        if self.model.method == Method::Mdd { 0.0 } else { self.train.known }
+    /// Share of noisy copies with clean tokens. MDD has none of these: what is not masked is always clean.
+    pub fn clean_tokens(&self) -> f32 {
+        if self.model.method == Method::Mdd { 0.0 } else { self.train.clean_tokens }
     }
 
     /// Read the resolved settings of a run, changed by `sets`.

@@ -49,13 +49,14 @@ pub enum NoiseKind {
     Exact,
 }
 
-/// Which tokens of a sequence are settled first, by the masked twin and by TDD trained with `train.known`.
+/// The commit order: which tokens of a sequence are committed first, by the masked twin and by TDD trained with
+/// `train.clean_tokens`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unmasking {
-    /// Each masked one with the same chance: the true reverse process. TDD settles none before the last step.
+    /// Each masked one with the same chance: the true reverse process. TDD commits none before the last step.
     Random,
-    /// Those first that the network is surest of. For TDD with argmax or multinomial.
+    /// The most confident tokens first. For TDD with argmax or multinomial.
     Confident,
 }
 
@@ -109,11 +110,11 @@ pub struct SampleConfig {
     pub posterior_mean: PosteriorMean,
     /// How noise is drawn.
     pub noise: NoiseKind,
-    /// Which tokens are settled first (MDD of sequences, and TDD trained with `train.known`).
+    /// Commit order: which tokens are committed first (MDD of sequences, and TDD trained with `train.clean_tokens`).
     pub unmask: Unmasking,
-    /// What TDD shows of tokens that are not settled yet: 0 is pure noise, 1 guesses with the noise of the step, and what lies
-    /// between is guesses that go this share of the steps.
-    pub guesses: f32,
+    /// What TDD shows of tokens that are not committed yet: 0 is pure noise, 1 predictions with the noise of the step; between
+    /// them, predictions that go this share of the steps.
+    pub uncommitted: f32,
     /// Predictions are the majority over this many independent draws.
     pub votes: usize,
     /// Texts written for each image, of which the best is kept.
@@ -139,18 +140,18 @@ impl SampleConfig {
         within("sample.votes", self.votes, 1..=1 << 16)?;
         within("sample.candidates", self.candidates, 1..=1 << 16)?;
         within("sample.guidance", self.guidance, -1e3..=1e3)?;
-        within("sample.guesses", self.guesses, 0.0..=1.0)
+        within("sample.uncommitted", self.uncommitted, 0.0..=1.0)
     }
 
-    /// Whether a TDD model that was trained to settles its tokens one after another.
-    pub fn settles(&self) -> bool {
+    /// Whether a TDD model with per-token time commits its tokens one after another.
+    pub fn commits(&self) -> bool {
         self.unmask == Unmasking::Confident && matches!(self.sampler, SamplerKind::Argmax | SamplerKind::Multinomial)
     }
 
-    /// Steps that are taken for texts of so many tokens, by a TDD model that was trained to settle them or not. Each settles a token
-    /// of every text, so more steps than tokens would find nothing to do.
-    pub fn steps_taken(&self, knows: bool, tokens: usize) -> usize {
-        if knows && self.settles() { self.steps.min(tokens) } else { self.steps }
+    /// Steps that are taken for texts of so many tokens, by a TDD model with per-token time or without. Each commits a
+    /// token of every text, so more steps than tokens would find nothing to do.
+    pub fn steps_taken(&self, per_token_time: bool, tokens: usize) -> usize {
+        if per_token_time && self.commits() { self.steps.min(tokens) } else { self.steps }
     }
 }
 
@@ -166,7 +167,7 @@ impl Default for SampleConfig {
             posterior_mean: PosteriorMean::Soft,
             noise: NoiseKind::Auto,
             unmask: Unmasking::Random,
-            guesses: 0.0,
+            uncommitted: 0.0,
             votes: 1,
             candidates: 1,
             rank: Rank::Bound,

@@ -85,9 +85,9 @@ pub struct TrainConfig {
     pub ema: f32,
     /// Chance that a noisy copy loses its condition, for classifier-free guidance.
     pub condition_drop: f32,
-    /// Share of noisy copies of a sequence in which some tokens are known, that is next to clean, while the others are at the
-    /// copy's timestep (TDD; MDD takes no notice). A sampler can then show given and sure tokens as what they are.
-    pub known: f32,
+    /// Share of noisy copies of a sequence in which some tokens are clean (at the first timestep), while the others are at the
+    /// copy's timestep: per-token time (TDD; MDD takes no notice). A sampler can then show fixed and committed tokens as what they are.
+    pub clean_tokens: f32,
     /// Type of activations.
     pub precision: Precision,
     /// Compute activations again in the backward pass to save memory.
@@ -124,7 +124,7 @@ impl Default for TrainConfig {
             clip: 3.0,
             ema: 0.999,
             condition_drop: 0.1,
-            known: 0.0,
+            clean_tokens: 0.0,
             precision: Precision::Auto,
             recompute: false,
             eval_every: 1,

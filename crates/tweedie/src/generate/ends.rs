@@ -2,7 +2,7 @@
 
 use tweedie_engine::Tensor;
 
-use crate::bound::{self, Bounds, Known};
+use crate::bound::{self, Bounds, TokenBatch};
 use crate::error::Result;
 use crate::sample::Ending;
 use crate::tokenize::Tokenizer;
@@ -32,8 +32,8 @@ pub fn bound_of_texts(
     draws: usize,
 ) -> Result<Bounds> {
     let sizes = t.model.sizes();
-    let known = Known { tokens, n: sizes.tokens, vocab: sizes.vocab, examples, weights: None };
-    let bounds = bound::of_trained(t, images, &known, draws)?;
+    let batch = TokenBatch { tokens, n: sizes.tokens, vocab: sizes.vocab, examples, weights: None };
+    let bounds = bound::of_trained(t, images, &batch, draws)?;
     Ok(Bounds { weight: lengths(tokens, sizes.tokens, t.tokenizer()?), ..bounds })
 }
 

@@ -50,12 +50,12 @@ pub fn batch_size(t: &Trained) -> usize {
 /// let config = ModelConfig { denoiser: DenoiserConfig::new(16, 1, 2), ..ModelConfig::preset("text")? };
 /// let model = Model::new(&config, sizes, &Device::Cpu, DType::F32, 0)?;
 /// let process = Process::new(Schedule::new(ScheduleKind::Cosine, 1000, sizes.vocab)?);
-/// let given = prompt(&tokenizer, sizes.tokens, "ab")?;
+/// let fixed = prompt(&tokenizer, sizes.tokens, "ab")?;
 /// let trained = Trained { tokenizer: Some(tokenizer), ..Trained::bare(model, process) };
 /// let generator = Generator::new(&trained, &SampleConfig { steps: 3, ..SampleConfig::default() })?;
 ///
-/// // Two texts of five letters, of which the first two are given.
-/// let wanted = TextRequest { given: Some(&given), length: Some(5), ..TextRequest::new(&[0, 1]) };
+/// // Two texts of five letters, of which the first two are fixed.
+/// let wanted = TextRequest { fixed: Some(&fixed), length: Some(5), ..TextRequest::new(&[0, 1]) };
 /// let texts = generator.generate(&wanted)?;
 /// assert!(texts.len() == 2 && texts.iter().all(|t| t[0].text.starts_with("ab") && t[0].text.len() == 5));
 /// # Ok::<(), tweedie::Error>(())
@@ -67,7 +67,7 @@ pub struct TextRequest<'a> {
     /// One id per text: they address the noise, so the same id gets the same text in any batch.
     pub examples: &'a [u32],
     /// A row of N tokens that all texts have, and gaps ([`prompt`], [`infill`]).
-    pub given: Option<&'a [Option<u32>]>,
+    pub fixed: Option<&'a [Option<u32>]>,
     /// Exactly this many tokens; `None`: as the model likes.
     pub length: Option<usize>,
     /// At least this many tokens, where texts have an end.
@@ -79,7 +79,7 @@ pub struct TextRequest<'a> {
 impl<'a> TextRequest<'a> {
     /// A free text for each of `examples`.
     pub fn new(examples: &'a [u32]) -> TextRequest<'a> {
-        TextRequest { images: None, examples, given: None, length: None, min_length: 1, trace: None }
+        TextRequest { images: None, examples, fixed: None, length: None, min_length: 1, trace: None }
     }
 }
 
@@ -200,10 +200,10 @@ impl<'a> Generator<'a> {
         // Windows of a stream have no end of their own, unless a length is asked for.
         let ends = t.layout == Layout::Lines || r.length.is_some();
         let ending = ends.then(|| Ending { length: r.length, min_length: r.min_length, ..free_ending(tokenizer) });
-        let given = r.given.map(|row| row.repeat(r.examples.len()));
+        let fixed = r.fixed.map(|row| row.repeat(r.examples.len()));
         let top = r.trace.map(|top| top.min(t.model.sizes().vocab));
         let request = Request {
-            given: given.as_deref(),
+            fixed: fixed.as_deref(),
             ending,
             candidates: k,
             trace: top,

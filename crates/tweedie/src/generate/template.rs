@@ -1,10 +1,10 @@
-//! Texts of which some tokens are given.
+//! Texts of which some tokens are fixed: infill and prompt.
 
 use crate::error::{Error, Result};
 use crate::tokenize::Tokenizer;
 
 /// The classes of `text`, or an error that names the word that has none.
-fn known(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
+fn encode_known(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
     let ids = tokenizer.try_encode(text)?;
     let unknown = |text: &str| tokenizer.encode(text).iter().any(|id| Some(*id) == tokenizer.unk());
     if unknown(text) {
@@ -32,7 +32,7 @@ pub fn infill(tokenizer: &Tokenizer, n: usize, text: &str) -> Result<Vec<Option<
         let before_gap = end < rest.len() && blanks_begin;
         let part = part.strip_suffix(' ').filter(|_| before_gap).unwrap_or(part);
         if !part.is_empty() {
-            all.extend(known(tokenizer, part)?.into_iter().map(Some));
+            all.extend(encode_known(tokenizer, part)?.into_iter().map(Some));
         }
         rest = &rest[end..];
     }
@@ -41,7 +41,7 @@ pub fn infill(tokenizer: &Tokenizer, n: usize, text: &str) -> Result<Vec<Option<
 
 /// Tokens at the start of a text of `n`. Underscores of a prompt are text.
 pub fn prompt(tokenizer: &Tokenizer, n: usize, text: &str) -> Result<Vec<Option<u32>>> {
-    filled(known(tokenizer, text)?.into_iter().map(Some).collect(), n, text)
+    filled(encode_known(tokenizer, text)?.into_iter().map(Some).collect(), n, text)
 }
 
 /// As long as the model's texts, or an error that says that there is no room.

@@ -162,7 +162,7 @@ impl Denoiser {
     }
 
     /// Bring what is no parameter to the device: here, before any step, since a captured one must not copy from the host.
-    pub fn settle(&mut self, device: &Device) -> Result<()> {
+    pub fn upload_constants(&mut self, device: &Device) -> Result<()> {
         if self.config.positions == Positions::Rotary {
             self.turns = Some(Turns::new(device, self.tokens, self.config.width / self.config.heads)?);
         }

@@ -122,7 +122,7 @@ pub struct Model {
     /// The weights.
     pub params: Params,
     dtype: DType,
-    knows: bool,
+    per_token_time: bool,
     /// Features of every timestep met so far, on the device: the last holds them all. Those before it stay, since a captured
     /// graph may read them.
     times: RefCell<Vec<Tensor>>,
@@ -137,7 +137,7 @@ impl Model {
         let count = plan.count("");
         fits(format!("a model of {count} parameters"), 4 * copies * count as u128).map_err(Error::Input)?;
         if let Head::Denoiser(d) = &mut network.head {
-            d.settle(device)?;
+            d.upload_constants(device)?;
         }
         let (params, ids) = plan.build(device, dtype == DType::Bf16, seed)?;
         Ok(Model {
@@ -147,20 +147,20 @@ impl Model {
             ids,
             params,
             dtype,
-            knows: false,
+            per_token_time: false,
             times: RefCell::default(),
         })
     }
 
-    /// Say whether it is trained with tokens that are known (`train.known`).
+    /// Say whether it is trained with clean tokens at a time of their own (`train.clean_tokens`).
     #[must_use]
-    pub fn knowing(self, knows: bool) -> Model {
-        Model { knows, ..self }
+    pub fn with_per_token_time(self, per_token_time: bool) -> Model {
+        Model { per_token_time, ..self }
     }
 
-    /// Whether a sampler may show it tokens as known, at a time of their own.
-    pub fn knows(&self) -> bool {
-        self.knows
+    /// Whether a sampler may show it clean tokens at a time of their own.
+    pub fn per_token_time(&self) -> bool {
+        self.per_token_time
     }
 
     /// The settings it was built from.

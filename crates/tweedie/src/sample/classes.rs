@@ -30,7 +30,7 @@ pub fn sample_logits(
     config.check()?;
     let projection = Projection::of(denoiser, config.noise)?;
     let addresses = Addresses::new(&projection.device(), examples, config.seed)?;
-    let sampler = sampler_of(config, denoiser.knows());
+    let sampler = sampler_of(config, denoiser.per_token_time());
     let limits = Limits::default();
     let reverse = Reverse {
         denoiser,
@@ -64,7 +64,7 @@ impl Last {
 
 fn last_of(reverse: &Reverse, each: &mut dyn FnMut(&Prediction)) -> Result<Last> {
     let mut last = None;
-    reverse.run(|p, taken| {
+    reverse.sample(|p, taken| {
         each(p);
         if taken.is_none() {
             let &Prediction { logits, guidance, examples, vocab, .. } = p;
@@ -126,7 +126,7 @@ impl<'a> ClassSampler<'a> {
         config.check()?;
         let trained = trained.into();
         let projection = projection(&trained.model, config.noise)?;
-        let sampler = sampler_of(config, trained.model.knows());
+        let sampler = sampler_of(config, trained.model.per_token_time());
         Ok(ClassSampler { trained, config: config.clone(), sampler, projection, graphs: Graphs::new() })
     }
 

@@ -1,5 +1,5 @@
-//! Tokens settled one after another, the surest first, as the masked twin does it: a settled token stays, and a network that
-//! knows is shown it next to clean.
+//! The commit order of TDD: at each step the most confident tokens are committed, as the masked twin does it. A committed token stays,
+//! and a network with per-token time is shown it next to clean.
 
 use tweedie_engine::ops::choose::FREE;
 use tweedie_engine::ops::unmask::{Masked, Reveal, unmask};
@@ -11,25 +11,25 @@ use super::state::{Clean, Prediction, State, scalars};
 use crate::error::Result;
 use crate::process::Times;
 
-/// Settles the surest tokens at each step, as many at every step but at least one.
+/// Commits the most confident tokens at each step, as many at every step but at least one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Confident {
     /// Tokens are drawn, not the most likely ones.
     pub drawn: bool,
-    /// How far tokens that are not settled yet go along the steps: 0 not at all and 1 as others do.
-    pub guesses: f32,
+    /// How far tokens that are not committed yet go along the steps: 0 not at all and 1 as others do (`sample.uncommitted`).
+    pub uncommitted: f32,
 }
 
 impl Sampler for Confident {
     fn step(&self, state: &mut State, prediction: &Prediction, at: Times) -> Result<()> {
         let clean = if self.drawn { prediction.draw()? } else { prediction.argmax()? };
-        let clean = state.settle(clean)?;
+        let clean = state.commit(clean)?;
         state.renoise(&clean, at.s)
     }
 
     fn steps(&self, planned: Vec<Times>) -> Vec<Times> {
         let last = planned.len().saturating_sub(1);
-        let at = |i: usize| planned[((self.guesses * i as f32).round() as usize).min(last)].t;
+        let at = |i: usize| planned[((self.uncommitted * i as f32).round() as usize).min(last)].t;
         (0..planned.len()).map(|i| Times { t: at(i), s: if i < last { at(i + 1) } else { 0 } }).collect()
     }
 
@@ -38,44 +38,44 @@ impl Sampler for Confident {
     }
 }
 
-/// What is settled so far.
-pub(super) struct Settled {
-    /// [`FREE`] where a token is open; given tokens are settled from the start.
+/// What is committed so far.
+pub(super) struct Committed {
+    /// [`FREE`] where a token is open; fixed tokens are committed from the start.
     state: Masked,
     /// The same places as 0 where open and 1 where not.
     flags: Tensor,
     ones: Tensor,
 }
 
-impl Settled {
-    pub fn new(device: &Device, (b, n): (usize, usize), limits: &Limits) -> Result<Settled> {
+impl Committed {
+    pub fn new(device: &Device, (b, n): (usize, usize), limits: &Limits) -> Result<Committed> {
         let all = |x: u32| Tensor::from_u32(device, &[b, n], vec![x; b * n]);
-        let tokens = match &limits.given {
-            Some(given) => given.reshape(&[b, n])?,
+        let tokens = match &limits.fixed {
+            Some(fixed) => fixed.reshape(&[b, n])?,
             None => all(FREE)?,
         };
-        let flags = limits.known.as_ref().map_or_else(|| all(0), |k| Ok(k.0.clone()))?;
+        let flags = limits.clean.as_ref().map_or_else(|| all(0), |c| Ok(c.0.clone()))?;
         let state = Masked { tokens, log_prob: Tensor::zeros(device, &[b, n], DType::F32)? };
-        Ok(Settled { state, flags, ones: all(1)? })
+        Ok(Committed { state, flags, ones: all(1)? })
     }
 
-    /// Settled tokens, or [`FREE`]: u32 \[B, N\].
+    /// Committed tokens, or [`FREE`]: u32 \[B, N\].
     pub fn tokens(&self) -> &Tensor {
         &self.state.tokens
     }
 
-    /// Which are settled, u32 \[B, N\].
+    /// Which are committed, u32 \[B, N\].
     pub fn flags(&self) -> &Tensor {
         &self.flags
     }
 
-    /// Log-probability of each token in the prediction that settled it; 0 for given and open ones. f32 \[B·N\].
+    /// Log-probability of each token in the prediction that committed it; 0 for fixed and open ones. f32 \[B·N\].
     pub fn log_prob(&self) -> Result<Tensor> {
         Ok(self.state.log_prob.reshape(&[self.flags.len()])?)
     }
 
-    /// Settle the surest of `chosen`, a share of 1 in `left` of the open ones.
-    pub fn settle(&mut self, chosen: &Clean, left: usize) -> Result<()> {
+    /// Commit the most confident of `chosen`, a share of 1 in `left` of the open ones.
+    pub fn commit(&mut self, chosen: &Clean, left: usize) -> Result<()> {
         let sure = &chosen.numbers()?.log_prob;
         let share = scalars(&self.flags.device(), [1.0 / left as f64])?;
         // The same places are open in both and the same are the surest.
@@ -94,7 +94,7 @@ mod tests {
     fn open_tokens_go_part_of_the_way() {
         let times = |all: &[(usize, usize)]| all.iter().map(|&(t, s)| Times { t, s }).collect::<Vec<_>>();
         let steps = times(&[(1000, 750), (750, 500), (500, 250), (250, 0)]);
-        let taken = |guesses, steps: &[Times]| Confident { drawn: false, guesses }.steps(steps.to_vec());
+        let taken = |uncommitted, steps: &[Times]| Confident { drawn: false, uncommitted }.steps(steps.to_vec());
         assert_eq!(taken(1.0, &steps), steps);
         assert_eq!(taken(0.0, &steps), times(&[(1000, 1000), (1000, 1000), (1000, 1000), (1000, 0)]));
         assert_eq!(taken(0.5, &steps), times(&[(1000, 750), (750, 750), (750, 500), (500, 0)]));

@@ -4,19 +4,19 @@ use tweedie_engine::{Device, Tensor};
 
 use crate::error::{Error, Result};
 
-/// When the tokens of a step are.
+/// The time of a step, and of tokens with a time of their own (per-token time).
 #[derive(Clone, Copy)]
 pub struct At<'a> {
     /// The time.
     pub t: usize,
-    /// Which tokens are known and so at time 1 instead, u32 \[B, N\]: 1, and 0 for the others. Only for a denoiser that
-    /// [`Denoise::knows`].
-    pub known: Option<&'a Tensor>,
+    /// Which tokens are clean and so at time 1 instead, u32 \[B, N\]: 1, and 0 for the others. Only for a denoiser with
+    /// [`Denoise::per_token_time`].
+    pub clean: Option<&'a Tensor>,
 }
 
 impl From<usize> for At<'_> {
     fn from(t: usize) -> Self {
-        At { t, known: None }
+        At { t, clean: None }
     }
 }
 
@@ -79,8 +79,8 @@ pub trait Denoise {
         Ok(())
     }
 
-    /// Whether tokens may be shown to it as known ([`At::known`]).
-    fn knows(&self) -> bool {
+    /// Whether clean tokens may be shown to it at a time of their own ([`At::clean`]).
+    fn per_token_time(&self) -> bool {
         false
     }
 

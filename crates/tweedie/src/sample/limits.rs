@@ -1,4 +1,4 @@
-//! What a sampler must keep: tokens that are given, and where a text may end.
+//! What a sampler must keep: tokens that are fixed (prompt, infill), and where a text may end.
 
 use tweedie_engine::ops::choose::{Banned, FREE};
 use tweedie_engine::{Device, Tensor};
@@ -12,7 +12,7 @@ pub struct Ending {
     pub eos: u32,
     /// The token after that.
     pub pad: u32,
-    /// The mark for words that the vocabulary lacks: never written, unless given.
+    /// The mark for words that the vocabulary lacks: never written, unless fixed.
     pub unk: Option<u32>,
     /// Exactly this many tokens before the end; `None`: as the model likes.
     pub length: Option<usize>,
@@ -24,19 +24,19 @@ pub struct Ending {
 #[derive(Default)]
 pub(super) struct Limits {
     /// Tokens that stay, u32 \[B·N\].
-    pub given: Option<Tensor>,
-    /// The same for models that know: which they are, u32 \[B, N\], and a token for each place, u32 \[B·N\].
-    pub known: Option<(Tensor, Tensor)>,
+    pub fixed: Option<Tensor>,
+    /// The same for models with per-token time, which are shown them clean: which they are, u32 \[B, N\], and a token for each place, u32 \[B·N\].
+    pub clean: Option<(Tensor, Tensor)>,
     /// Classes that may not be chosen, and for each row which of them.
     banned: Option<(Tensor, Tensor)>,
 }
 
 impl Limits {
-    /// For `batch` examples of `n` tokens. `given` holds a token or `None` for each place.
+    /// For `batch` examples of `n` tokens. `fixed` holds a token or `None` for each place.
     pub fn new(
         device: &Device,
         (batch, n, vocab): (usize, usize, usize),
-        given: Option<&[Option<u32>]>,
+        fixed: Option<&[Option<u32>]>,
         ending: Option<&Ending>,
     ) -> Result<Limits> {
         let rows = batch * n;
@@ -67,29 +67,29 @@ impl Limits {
                 }
             }
         }
-        if let Some(given) = given {
-            if given.len() != rows {
-                return Err(Error::Input(format!("{} given tokens for {batch} texts of {n}", given.len())));
+        if let Some(fixed) = fixed {
+            if fixed.len() != rows {
+                return Err(Error::Input(format!("{} fixed tokens for {batch} texts of {n}", fixed.len())));
             }
-            for (i, (k, g)) in kept.iter_mut().zip(given).enumerate() {
+            for (i, (k, g)) in kept.iter_mut().zip(fixed).enumerate() {
                 let Some(g) = *g else { continue };
                 if g as usize >= vocab {
-                    return Err(Error::Input(format!("given token {g} at {i} is not below the vocabulary {vocab}")));
+                    return Err(Error::Input(format!("fixed token {g} at {i} is not below the vocabulary {vocab}")));
                 }
                 if *k != FREE && *k != g {
-                    return Err(Error::Input(format!("the token given at place {} lies behind the end", i % n)));
+                    return Err(Error::Input(format!("the token fixed at place {} lies after the end", i % n)));
                 }
                 *k = g;
             }
         }
         let banned = match ending {
-            Some(e) if e.length.is_some() || e.min_length > 0 || e.unk.is_some() || given.is_some() => {
+            Some(e) if e.length.is_some() || e.min_length > 0 || e.unk.is_some() || fixed.is_some() => {
                 let least = e.length.unwrap_or(0).max(e.min_length);
-                // A text that ended in a gap would lose what is given behind it.
+                // A text that ended in a gap would lose the fixed tokens after it.
                 let word = |k: &u32| ![FREE, e.eos, e.pad].contains(k);
                 let until: Vec<usize> =
                     kept.chunks(n).map(|k| k.iter().rposition(word).unwrap_or(0).max(least)).collect();
-                // What is given stays even if it is an end.
+                // A fixed token stays even if it is an end.
                 let bits = |r: usize| match kept[r] == FREE {
                     true => 0b100 | if r % n < until[r / n] { 0b11 } else { 0 },
                     false => 0,
@@ -105,13 +105,13 @@ impl Limits {
         }
         let flags = kept.iter().map(|k| (*k != FREE) as u32).collect();
         let tokens = kept.iter().map(|k| if *k == FREE { 0 } else { *k }).collect();
-        let known = (Tensor::from_u32(device, &[batch, n], flags)?, Tensor::from_u32(device, &[rows], tokens)?);
-        Ok(Limits { given: Some(Tensor::from_u32(device, &[rows], kept)?), known: Some(known), banned })
+        let clean = (Tensor::from_u32(device, &[batch, n], flags)?, Tensor::from_u32(device, &[rows], tokens)?);
+        Ok(Limits { fixed: Some(Tensor::from_u32(device, &[rows], kept)?), clean: Some(clean), banned })
     }
 
-    /// Where the masked twin starts: what is given, and `mask` elsewhere; u32 \[B, N\].
+    /// Where the masked twin starts: the fixed tokens, and `mask` elsewhere; u32 \[B, N\].
     pub fn start(&self, device: &Device, (batch, n): (usize, usize), mask: u32) -> Result<Tensor> {
-        let start = match &self.given {
+        let start = match &self.fixed {
             Some(g) => g.to_vec_u32()?.into_iter().map(|t| if t == FREE { mask } else { t }).collect(),
             None => vec![mask; batch * n],
         };
@@ -120,7 +120,7 @@ impl Limits {
 
     /// Which kinds of limits there are: those of one kind can overwrite each other.
     pub fn kinds(&self) -> (bool, bool) {
-        (self.given.is_some(), self.banned.is_some())
+        (self.fixed.is_some(), self.banned.is_some())
     }
 
     /// Memory for limits of the same kinds and sizes.
@@ -129,18 +129,18 @@ impl Limits {
         let both =
             |t: &Option<(Tensor, Tensor)>| t.as_ref().map(|(a, b)| Ok::<_, Error>((place(a)?, place(b)?))).transpose();
         Ok(Limits {
-            given: self.given.as_ref().map(place).transpose()?,
-            known: both(&self.known)?,
+            fixed: self.fixed.as_ref().map(place).transpose()?,
+            clean: both(&self.clean)?,
             banned: both(&self.banned)?,
         })
     }
 
     /// Take the values of `from`, whose kinds and sizes are the same, at the same place on a GPU.
     pub fn overwrite(&self, from: &Limits) -> Result<()> {
-        if let (Some(to), Some(from)) = (&self.given, &from.given) {
+        if let (Some(to), Some(from)) = (&self.fixed, &from.fixed) {
             to.overwrite(from)?;
         }
-        for (to, from) in [(&self.known, &from.known), (&self.banned, &from.banned)] {
+        for (to, from) in [(&self.clean, &from.clean), (&self.banned, &from.banned)] {
             if let (Some(to), Some(from)) = (to, from) {
                 to.0.overwrite(&from.0)?;
                 to.1.overwrite(&from.1)?;
@@ -160,8 +160,8 @@ mod tests {
 
     const ENDING: Ending = Ending { eos: 8, pad: 9, unk: None, length: None, min_length: 1 };
 
-    fn limits(given: &[Option<u32>], ending: Ending) -> Result<Limits> {
-        Limits::new(&Device::Cpu, (given.len() / 6, 6, 10), Some(given), Some(&ending))
+    fn limits(fixed: &[Option<u32>], ending: Ending) -> Result<Limits> {
+        Limits::new(&Device::Cpu, (fixed.len() / 6, 6, 10), Some(fixed), Some(&ending))
     }
 
     /// Places that may not be an end.
@@ -171,10 +171,10 @@ mod tests {
     }
 
     #[test]
-    fn no_text_ends_before_its_last_given_word() {
-        let mut given = vec![None; 12];
-        (given[1], given[4], given[5]) = (Some(3), Some(2), Some(8));
-        let l = limits(&given, ENDING).unwrap();
+    fn no_text_ends_before_its_last_fixed_word() {
+        let mut fixed = vec![None; 12];
+        (fixed[1], fixed[4], fixed[5]) = (Some(3), Some(2), Some(8));
+        let l = limits(&fixed, ENDING).unwrap();
         let [yes, no] = [true, false];
         assert_eq!(open(&l), [yes, no, yes, yes, no, no, yes, no, no, no, no, no]);
     }

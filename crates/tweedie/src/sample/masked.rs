@@ -85,7 +85,7 @@ pub(super) fn fill(
                     false => How::Argmax,
                 },
                 banned: limits.banned(),
-                given: limits.given.as_ref(),
+                fixed: limits.fixed.as_ref(),
                 numbers: true,
                 probabilities: false,
                 top,

@@ -11,8 +11,8 @@
 //! | ddim | [`Process::ddim`] | the prediction |
 //! | ancestral | [`Process::reverse`] | the prediction, or one-hot (`sample.posterior_mean`) |
 //!
-//! Tokens that are known, where a model was trained to have such ([`At::known`]), are always at s = 1: those that are given,
-//! and with `sample.unmask = "confident"` those that are settled (`confident.rs`).
+//! Clean tokens, where a model was trained with per-token time ([`At::clean`]), are always at s = 1: those that are fixed, and with
+//! `sample.unmask = "confident"`, the commit order, those that are committed (`confident.rs`).
 //!
 //! n = W·ε is drawn in one of two ways ([`Projection`]). Noise is addressed by (seed, stream, example, step), so that what
 //! an example gets does not depend on its batch. [`sample_logits`] and [`sample_tokens`] work with any denoiser;
@@ -53,15 +53,15 @@ const STREAM: u32 = 0x5a3e;
 const DRAWS: u32 = 0xd4a3;
 const REVEALS: u32 = 0x4e71;
 
-/// The steps that settings name, from T down to 0, for examples of so many `tokens` of `vocab` classes and a denoiser that `knows` tokens
-/// or not.
+/// The steps that settings name, from T down to 0, for examples of so many `tokens` of `vocab` classes and a denoiser with `per_token_time`
+/// or without.
 fn planned_steps(
     process: &Process,
     config: &SampleConfig,
-    knows: bool,
+    per_token_time: bool,
     (tokens, vocab): (usize, usize),
 ) -> Result<Vec<Times>> {
-    let count = config.steps_taken(knows, tokens);
+    let count = config.steps_taken(per_token_time, tokens);
     Ok(match config.schedule.as_str() {
         "" => process.spaced(count),
         name => {

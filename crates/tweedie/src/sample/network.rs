@@ -56,7 +56,7 @@ pub(super) struct Kept {
 }
 
 impl<'a> Conditioned<'a> {
-    /// Encode the images (none for an unconditional model), each for `candidates` rows. Only a `guided` one knows the null
+    /// Encode the images (none for an unconditional model), each for `candidates` rows. Only a `guided` one has the null
     /// condition.
     pub fn new(model: &'a Model, images: Option<&Tensor>, candidates: usize, guided: bool) -> Result<Conditioned<'a>> {
         let tape = Tape::inference();
@@ -94,9 +94,9 @@ impl<'a> Conditioned<'a> {
     }
 
     /// All times of a run at once: one pass over the layers' weights instead of one for each step.
-    fn know(&self, times: &[usize]) -> Result<()> {
-        let mut known = self.times.borrow_mut();
-        let mut missing: Vec<usize> = times.iter().copied().filter(|t| known.iter().all(|k| k.0 != *t)).collect();
+    fn embed_times(&self, times: &[usize]) -> Result<()> {
+        let mut ready = self.times.borrow_mut();
+        let mut missing: Vec<usize> = times.iter().copied().filter(|t| ready.iter().all(|k| k.0 != *t)).collect();
         missing.sort_unstable();
         missing.dedup();
         if missing.is_empty() {
@@ -106,35 +106,35 @@ impl<'a> Conditioned<'a> {
         let p = Pass::inference(&tape, &m.params, m.dtype());
         let all = m.times(&p, &missing.iter().map(|t| *t as u32).collect::<Vec<_>>())?;
         for (i, t) in missing.into_iter().enumerate() {
-            known.push((t, tape.constant(all.value().row(i)?)));
+            ready.push((t, tape.constant(all.value().row(i)?)));
         }
         Ok(())
     }
 
     fn time(&self, t: usize) -> Result<Var> {
-        self.know(&[t])?;
-        let known = self.times.borrow().iter().find(|k| k.0 == t).map(|k| k.1.clone());
-        known.ok_or_else(|| Error::Input(format!("time {t} is not known")))
+        self.embed_times(&[t])?;
+        let found = self.times.borrow().iter().find(|k| k.0 == t).map(|k| k.1.clone());
+        found.ok_or_else(|| Error::Input(format!("time {t} was not embedded")))
     }
 
-    /// Times \[B, N, d\] of tokens: of those that are `known` (u32 \[B, N\]) the first, of the others `t`.
-    fn token_times(&self, tape: &Tape, t: usize, known: &Tensor) -> Result<Var> {
+    /// Per-token times \[B, N, d\]: of tokens that are `clean` (u32 \[B, N\]) the first, of the others `t`.
+    fn token_times(&self, tape: &Tape, t: usize, clean: &Tensor) -> Result<Var> {
         let two = [self.time(t)?, self.time(Process::FIRST)?];
         let d = two[0].value().width();
         let two = [two[0].value().reshape(&[1, 1, d])?, two[1].value().reshape(&[1, 1, d])?];
         let [open, first] = two.map(|x| tape.constant(x));
         let table = tokens::concat(tape, &[&open, &first])?.value().reshape(&[2, d])?.cast(DType::F32)?;
-        Ok(tokens::embed(tape, &tape.constant(table), known, self.model.dtype())?)
+        Ok(tokens::embed(tape, &tape.constant(table), clean, self.model.dtype())?)
     }
 
     fn features(&self, tape: &Tape, input: &Input, rows: usize, at: At, guided: bool) -> Result<Var> {
         let m = self.model;
         let p = Pass::inference(tape, &m.params, m.dtype());
         let context = if guided { self.pairs(tape, rows)? } else { &self.plain };
-        let time = match at.known {
+        let time = match at.clean {
             None => self.time(at.t)?,
-            Some(known) if guided => self.token_times(tape, at.t, &tokens::repeat_ids(known, 2)?)?,
-            Some(known) => self.token_times(tape, at.t, known)?,
+            Some(clean) if guided => self.token_times(tape, at.t, &tokens::repeat_ids(clean, 2)?)?,
+            Some(clean) => self.token_times(tape, at.t, clean)?,
         };
         m.features_at(&p, input, &time, context)
     }
@@ -179,11 +179,11 @@ impl Denoise for Conditioned<'_> {
     }
 
     fn prepare(&self, times: &[usize]) -> Result<()> {
-        self.know(times)
+        self.embed_times(times)
     }
 
-    fn knows(&self) -> bool {
-        self.model.knows()
+    fn per_token_time(&self) -> bool {
+        self.model.per_token_time()
     }
 
     fn guided(&self, u: &Tensor, at: At, w: f32) -> Result<Option<Tensor>> {
@@ -218,7 +218,7 @@ impl Fill for Conditioned<'_> {
     }
 
     fn prepare(&self, times: &[usize]) -> Result<()> {
-        self.know(times)
+        self.embed_times(times)
     }
 
     fn guided(&self, ids: &Tensor, t: usize, w: f32) -> Result<Option<Tensor>> {

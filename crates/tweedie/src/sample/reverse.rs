@@ -33,23 +33,24 @@ pub(super) struct Reverse<'a> {
 impl Reverse<'_> {
     /// Sample; `each` sees every step, with the tokens it came to (but for the last step where none are wanted), and may stop with an
     /// error.
-    pub fn run(&self, mut each: impl FnMut(&Prediction, Option<&Clean>) -> Result<()>) -> Result<()> {
+    pub fn sample(&self, mut each: impl FnMut(&Prediction, Option<&Clean>) -> Result<()>) -> Result<()> {
         let Reverse { denoiser, projection, process, sampler, config, addresses, limits, .. } = *self;
-        let (examples, vocab, knows) = (addresses.examples.len(), projection.weight().width(), denoiser.knows());
+        let (examples, vocab, per_token_time) =
+            (addresses.examples.len(), projection.weight().width(), denoiser.per_token_time());
         if examples == 0 || self.tokens == 0 {
             return Err(Error::Input("there is nothing to sample".into()));
         }
         let batch = Batch { projection, process, addresses, tokens: self.tokens, limits };
-        let mut state = State::start(&batch, config.start, knows)?;
-        let steps = sampler.steps(planned_steps(process, config, knows, (self.tokens, vocab))?);
+        let mut state = State::start(&batch, config.start, per_token_time)?;
+        let steps = sampler.steps(planned_steps(process, config, per_token_time, (self.tokens, vocab))?);
         check_steps(&steps, process.steps())?;
         denoiser.prepare(&self.times_shown(&steps.iter().map(|at| at.t).collect::<Vec<_>>()))?;
         for (i, &at) in steps.iter().enumerate() {
             let last = at.s == 0;
             state.begin(i, steps.len(), last);
             let w = guidance_at(config, i, steps.len());
-            let (u, when) = (state.noisy().clone(), state.known().cloned());
-            let when = At { t: at.t, known: when.as_ref() };
+            let (u, when) = (state.noisy().clone(), state.clean_flags().cloned());
+            let when = At { t: at.t, clean: when.as_ref() };
             let logits = |pairs| if pairs { denoiser.logits_of_pairs(&u, when) } else { denoiser.logits(&u, when) };
             let (logits, guidance) = predict(w, || denoiser.guided(&u, when, w), logits)?;
             self.check_logits(&logits, guidance.is_some(), vocab)?;
@@ -89,10 +90,10 @@ impl Reverse<'_> {
         }
     }
 
-    /// All times that the network will be told: those of the steps, and the first where tokens are known.
+    /// All times that the network will be told: those of the steps, and the first where tokens are clean.
     fn times_shown(&self, times: &[usize]) -> Vec<usize> {
-        let known = self.denoiser.knows() && (self.limits.known.is_some() || self.config.settles());
-        times.iter().copied().chain(known.then_some(Process::FIRST)).collect()
+        let clean = self.denoiser.per_token_time() && (self.limits.clean.is_some() || self.config.commits());
+        times.iter().copied().chain(clean.then_some(Process::FIRST)).collect()
     }
 }
 

@@ -30,7 +30,7 @@ use crate::process::Times;
 /// }
 /// ```
 ///
-/// Given tokens, lengths and marks that may not be written are kept by [`Prediction`], whatever the sampler does.
+/// Fixed tokens, lengths and marks that may not be written are kept by [`Prediction`], whatever the sampler does.
 pub trait Sampler {
     /// Take the step `at`, by [`State::renoise`] or [`State::update`]. It is called for the last step too (`at.s` = 0), where what it
     /// hands to those is the result.
@@ -103,10 +103,13 @@ impl Sampler for Linear {
     }
 }
 
-/// The sampler that settings name, for a denoiser that `knows` tokens or not.
-pub fn sampler_of(config: &SampleConfig, knows: bool) -> Box<dyn Sampler> {
-    if knows && config.settles() {
-        return Box::new(Confident { drawn: config.sampler == SamplerKind::Multinomial, guesses: config.guesses });
+/// The sampler that settings name, for a denoiser with `per_token_time` or without.
+pub fn sampler_of(config: &SampleConfig, per_token_time: bool) -> Box<dyn Sampler> {
+    if per_token_time && config.commits() {
+        return Box::new(Confident {
+            drawn: config.sampler == SamplerKind::Multinomial,
+            uncommitted: config.uncommitted,
+        });
     }
     let (estimate, rule) = match config.sampler {
         SamplerKind::Argmax => (Estimate::Argmax, Rule::Renoise),

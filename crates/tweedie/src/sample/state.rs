@@ -9,7 +9,7 @@ use tweedie_engine::{DType, Device, Noise, Tape, Tensor};
 
 use super::Projection;
 use super::addresses::Addresses;
-use super::confident::Settled;
+use super::confident::Committed;
 use super::limits::Limits;
 use crate::config::Start;
 use crate::error::{Error, Result};
@@ -82,7 +82,7 @@ impl Prediction<'_> {
         self.choose(false, false)
     }
 
-    /// Tokens of your own, \[B·N\], with their log-probabilities; given ones stay what they are.
+    /// Tokens of your own, \[B·N\], with their log-probabilities; fixed ones stay what they are.
     pub fn tokens(&self, own: &[u32]) -> Result<Clean> {
         let places = self.examples * self.asked.tokens;
         if own.len() != places {
@@ -133,7 +133,7 @@ impl Prediction<'_> {
             guidance: weight.as_ref(),
             how,
             banned,
-            given: fixed,
+            fixed,
             numbers,
             probabilities: mean && !last,
             top,
@@ -200,9 +200,9 @@ pub(super) struct Batch<'a> {
 pub struct State<'a> {
     batch: &'a Batch<'a>,
     u: Tensor,
-    /// Which tokens are known, u32 \[B, N\].
-    known: Option<Tensor>,
-    settled: Option<Settled>,
+    /// Which tokens are shown clean, u32 \[B, N\].
+    clean_flags: Option<Tensor>,
+    committed: Option<Committed>,
     /// Step `at.0` of `at.1`.
     pub(super) at: (usize, usize),
     last: bool,
@@ -211,8 +211,8 @@ pub struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    /// Pure noise, or zeros, but for tokens that are given to a denoiser that `knows`.
-    pub(super) fn start(batch: &'a Batch<'a>, start: Start, knows: bool) -> Result<State<'a>> {
+    /// Pure noise, or zeros, but for fixed tokens of a denoiser with `per_token_time`.
+    pub(super) fn start(batch: &'a Batch<'a>, start: Start, per_token_time: bool) -> Result<State<'a>> {
         let Batch { projection, process, addresses, tokens: n, limits } = *batch;
         let (device, weight) = (projection.device(), projection.weight());
         let (b, d) = (addresses.examples.len(), weight.shape()[0]);
@@ -221,15 +221,15 @@ impl<'a> State<'a> {
             Start::Noise => draw()?,
             Start::Zeros => Tensor::zeros(&device, &[b, n, d], DType::F32)?,
         };
-        let given = limits.known.as_ref().filter(|_| knows);
-        if let Some((flags, tokens)) = given {
+        let fixed = limits.clean.as_ref().filter(|_| per_token_time);
+        if let Some((flags, tokens)) = fixed {
             let open = Update { clean: 0.0, keep: 0.0, noise: if start == Start::Noise { 1.0 } else { 0.0 } };
             let by = by_row(open, process.renoise(Process::FIRST), flags)?;
             let noise = if start == Start::Noise { u } else { draw()? };
             u = blend(&by, First::Columns { matrix: weight, ids: tokens }, None, Some(&noise))?.reshape(&[b, n, d])?;
         }
-        let known = given.map(|g| g.0.clone());
-        Ok(State { batch, u, known, settled: None, at: (0, 0), last: false, taken: None })
+        let clean_flags = fixed.map(|f| f.0.clone());
+        Ok(State { batch, u, clean_flags, committed: None, at: (0, 0), last: false, taken: None })
     }
 
     /// Begin step `i` of `count`.
@@ -247,31 +247,31 @@ impl<'a> State<'a> {
         self.batch.process
     }
 
-    /// Which tokens are known, u32 \[B, N\].
-    pub(super) fn known(&self) -> Option<&Tensor> {
-        self.known.as_ref()
+    /// Which tokens are shown clean, u32 \[B, N\].
+    pub(super) fn clean_flags(&self) -> Option<&Tensor> {
+        self.clean_flags.as_ref()
     }
 
     /// Tokens that stay, u32 of B·N.
     pub(super) fn fixed(&self) -> Option<&Tensor> {
-        self.settled.as_ref().map(Settled::tokens).or(self.batch.limits.given.as_ref())
+        self.committed.as_ref().map(Committed::tokens).or(self.batch.limits.fixed.as_ref())
     }
 
-    /// Settle the surest of `clean`: from now on they stay, and are shown as known. At the last step the log-probabilities become those
-    /// of the predictions that settled each token.
-    pub(super) fn settle(&mut self, mut clean: Clean) -> Result<Clean> {
+    /// Commit the most confident of `clean`: from now on they stay, and are shown clean. At the last step the log-probabilities become
+    /// those of the predictions that committed each token.
+    pub(super) fn commit(&mut self, mut clean: Clean) -> Result<Clean> {
         let Batch { projection, addresses, tokens, limits, .. } = *self.batch;
-        let mut settled = match self.settled.take() {
-            Some(settled) => settled,
-            None => Settled::new(&projection.device(), (addresses.examples.len(), tokens), limits)?,
+        let mut committed = match self.committed.take() {
+            Some(committed) => committed,
+            None => Committed::new(&projection.device(), (addresses.examples.len(), tokens), limits)?,
         };
         let (i, count) = self.at;
-        settled.settle(&clean, count - i)?;
-        self.known = Some(settled.flags().clone());
+        committed.commit(&clean, count - i)?;
+        self.clean_flags = Some(committed.flags().clone());
         if let Some(numbers) = clean.0.numbers.as_mut().filter(|_| self.last) {
-            numbers.log_prob = settled.log_prob()?;
+            numbers.log_prob = committed.log_prob()?;
         }
-        self.settled = Some(settled);
+        self.committed = Some(committed);
         Ok(clean)
     }
 
@@ -280,7 +280,7 @@ impl<'a> State<'a> {
         self.update(clean, self.batch.process.renoise(s).into())
     }
 
-    /// y_s by `mix`; known tokens go to the first time in any case. At the last step nothing is mixed: `clean` is the result.
+    /// y_s by `mix`; tokens that are shown clean go to the first time in any case. At the last step nothing is mixed: `clean` is the result.
     pub fn update(&mut self, clean: &Clean, mix: Mix) -> Result<()> {
         let places = self.batch.addresses.examples.len() * self.batch.tokens;
         if let Mix::Each(all) = &mix
@@ -306,16 +306,16 @@ impl<'a> State<'a> {
             Mix::All(u) => (u.keep != 0.0, u.noise != 0.0),
             Mix::Each(all) => (all.iter().any(|u| u.keep != 0.0), true),
         };
-        let fresh = match draws || self.known.is_some() {
+        let fresh = match draws || self.clean_flags.is_some() {
             true => Some(projection.draw(&addresses.noise.later(self.at.0 as u32 + 1), &addresses.examples, n)?),
             false => None,
         };
         // The vectors lend their shape where nothing of them is kept and no noise is added.
         let before = (keeps || fresh.is_none()).then_some(&self.u);
-        let by = match (&mix, &self.known) {
-            (Mix::All(u), Some(known)) => by_row(*u, process.renoise(Process::FIRST), known)?,
+        let by = match (&mix, &self.clean_flags) {
+            (Mix::All(u), Some(flags)) => by_row(*u, process.renoise(Process::FIRST), flags)?,
             (Mix::All(u), None) => scalars(&device, factors(*u))?,
-            (Mix::Each(all), known) => by_token(all, known.as_ref(), process, &device)?,
+            (Mix::Each(all), flags) => by_token(all, flags.as_ref(), process, &device)?,
         };
         let soft = match &clean.0.probabilities {
             Some(p) => Some(project(p, weight)?),
@@ -334,19 +334,19 @@ fn factors(u: Update) -> [f64; 3] {
     [u.clean, u.keep, u.noise]
 }
 
-/// Factors \[B·N, 3\] of tokens that are open or `known` (u32 \[B, N\]).
-fn by_row(open: Update, of_known: Update, known: &Tensor) -> Result<Tensor> {
-    let table = factors(open).into_iter().chain(factors(of_known)).map(|x| x as f32).collect();
-    let (tape, table) = (Tape::inference(), Tensor::from_f32(&known.device(), &[2, 3], table)?);
-    let by = embed(&tape, &tape.constant(table), known, DType::F32)?;
-    Ok(by.value().reshape(&[known.len(), 3])?)
+/// Factors \[B·N, 3\] of tokens that are open (0 of `flags`) or clean (1; u32 \[B, N\]).
+fn by_row(open: Update, clean: Update, flags: &Tensor) -> Result<Tensor> {
+    let table = factors(open).into_iter().chain(factors(clean)).map(|x| x as f32).collect();
+    let (tape, table) = (Tape::inference(), Tensor::from_f32(&flags.device(), &[2, 3], table)?);
+    let by = embed(&tape, &tape.constant(table), flags, DType::F32)?;
+    Ok(by.value().reshape(&[flags.len(), 3])?)
 }
 
-/// Factors \[B·N, 3\] of tokens that each have their own, but for known ones.
-fn by_token(each: &[Update], known: Option<&Tensor>, process: &Process, device: &Device) -> Result<Tensor> {
-    let known = known.map(Tensor::to_vec_u32).transpose()?;
-    let is_known = |i: usize| known.as_ref().is_some_and(|k| k[i] != 0);
-    let of = |i: usize| factors(if is_known(i) { process.renoise(Process::FIRST) } else { each[i] });
+/// Factors \[B·N, 3\] of tokens that each have their own, but for clean ones.
+fn by_token(each: &[Update], flags: Option<&Tensor>, process: &Process, device: &Device) -> Result<Tensor> {
+    let flags = flags.map(Tensor::to_vec_u32).transpose()?;
+    let is_clean = |i: usize| flags.as_ref().is_some_and(|f| f[i] != 0);
+    let of = |i: usize| factors(if is_clean(i) { process.renoise(Process::FIRST) } else { each[i] });
     Ok(Tensor::from_f32(device, &[each.len(), 3], (0..each.len()).flat_map(of).map(|x| x as f32).collect())?)
 }
 

@@ -29,8 +29,8 @@ pub struct Request<'a> {
     pub images: Option<&'a Tensor>,
     /// One id per text: they address the noise, so the same id gets the same text in any batch. Below 2²⁴ with candidates.
     pub examples: &'a [u32],
-    /// Tokens that are known, \[B·N\]: they are never changed.
-    pub given: Option<&'a [Option<u32>]>,
+    /// Fixed tokens (a prompt, an infill), \[B·N\]: they are never changed.
+    pub fixed: Option<&'a [Option<u32>]>,
     /// Where texts end.
     pub ending: Option<Ending>,
     /// Texts per example, each from noise of its own.
@@ -42,7 +42,7 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     /// One free text for each of `examples`.
     pub fn new(images: Option<&'a Tensor>, examples: &'a [u32]) -> Request<'a> {
-        Request { images, examples, given: None, ending: None, candidates: 1, trace: None }
+        Request { images, examples, fixed: None, ending: None, candidates: 1, trace: None }
     }
 }
 
@@ -82,8 +82,8 @@ impl Traced {
 pub struct Generated {
     /// \[B·candidates·N\]; candidates of an example follow each other.
     pub tokens: Vec<u32>,
-    /// Log-probability of each token in the prediction it was chosen from; 0 for given tokens where tokens are settled one
-    /// after another (the masked twin, and TDD that knows).
+    /// Log-probability of each token in the prediction it was chosen from; 0 for fixed tokens where tokens are committed one
+    /// after another (the masked twin, and TDD with per-token time).
     pub log_probs: Vec<f32>,
     /// Every step, if asked for.
     pub steps: Vec<Traced>,
@@ -98,7 +98,14 @@ pub fn sample_tokens(
     (examples, tokens): (&[u32], usize),
     trace: Option<usize>,
 ) -> Result<Generated> {
-    sample_tokens_by(&*sampler_of(config, denoiser.knows()), denoiser, process, config, (examples, tokens), trace)
+    sample_tokens_by(
+        &*sampler_of(config, denoiser.per_token_time()),
+        denoiser,
+        process,
+        config,
+        (examples, tokens),
+        trace,
+    )
 }
 
 /// As [`sample_tokens`], by a sampler of your own.
@@ -151,7 +158,7 @@ type Each<'a> = &'a mut dyn FnMut(usize, &Tensor, &Chosen) -> Result<()>;
 /// Tokens and log-probabilities that a reverse process comes to, on the device.
 fn tokens_of(reverse: &Reverse, each: Each) -> Result<(Tensor, Tensor)> {
     let mut last = None;
-    reverse.run(|p, taken| {
+    reverse.sample(|p, taken| {
         let Some(clean) = taken else { return Ok(()) };
         each(p.t, clean.ids(), &clean.0)?;
         // Handles to what lies on the device; only the last is read.
@@ -229,7 +236,7 @@ impl<'a> TokenSampler<'a> {
         config.check()?;
         let trained = trained.into();
         let projection = projection(&trained.model, config.noise)?;
-        let sampler = sampler_of(config, trained.model.knows());
+        let sampler = sampler_of(config, trained.model.per_token_time());
         Ok(TokenSampler { trained, config: config.clone(), sampler, projection, graphs: Graphs::new() })
     }
 
@@ -288,9 +295,9 @@ impl<'a> TokenSampler<'a> {
         check_trace(r.trace, sizes.vocab)?;
         let candidate = |e: &u32| (0..k as u32).map(|c| e.wrapping_add(c << CANDIDATE_SHIFT)).collect::<Vec<_>>();
         let ids: Vec<u32> = r.examples.iter().flat_map(candidate).collect();
-        let given = r.given.map(|g| g.chunks(n).flat_map(|row| row.repeat(k)).collect::<Vec<_>>());
+        let fixed = r.fixed.map(|g| g.chunks(n).flat_map(|row| row.repeat(k)).collect::<Vec<_>>());
         let device = model.device();
-        let limits = Limits::new(&device, (b * k, n, sizes.vocab), given.as_deref(), r.ending.as_ref())?;
+        let limits = Limits::new(&device, (b * k, n, sizes.vocab), fixed.as_deref(), r.ending.as_ref())?;
         let start = match model.is_tdd() {
             true => None,
             false => Some(limits.start(&device, (b * k, n), sizes.vocab as u32)?),

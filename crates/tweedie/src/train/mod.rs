@@ -169,8 +169,8 @@ impl Trainer {
         }
         config.check_memory(device)?;
         let dtype = config.train.precision.dtype(device)?;
-        let mut model =
-            Model::new(&config.model, config.sizes(), device, dtype, config.seed)?.knowing(config.known() > 0.0);
+        let mut model = Model::new(&config.model, config.sizes(), device, dtype, config.seed)?
+            .with_per_token_time(config.clean_tokens() > 0.0);
         let mut notes = match config.model.pretrained.as_str() {
             "" => Vec::new(),
             path => load_encoder(&mut model, Path::new(path))?,

@@ -1,6 +1,6 @@
 //! One training step, from a batch of the loader to new weights:
 //!
-//! 1. [`Trainer::rows`] makes K noisy copies of each example: times, dropped conditions, known tokens (`targets.rs`).
+//! 1. [`Trainer::rows`] makes K noisy copies of each example: times, dropped conditions, clean tokens (`targets.rs`).
 //! 2. The images go to the device, and through the encoder once for all copies.
 //! 3. The objective (`loss.rs`): tokens are corrupted, the network denoises them, the cross-entropy of the clean ones is taken.
 //! 4. The tape runs backwards into the gradients, and the optimizer makes a step: clip, AdamW or Muon, average.

@@ -7,7 +7,7 @@ use crate::augment::Mix;
 use crate::config::{MixedTarget, SmoothingIn};
 use crate::data::Batch;
 use crate::error::{Error, Result};
-use crate::loss::{ClassTargets, Rows, known_tokens, token_weights};
+use crate::loss::{ClassTargets, Rows, draw_clean_tokens, token_weights};
 
 impl Trainer {
     /// A batch may be anybody's: it must have a target for each example, and the model's classes.
@@ -58,9 +58,9 @@ impl Trainer {
         }
         let pad_weight = self.config.loss.pad_weight;
         r.weights = self.trained.tokenizer.as_ref().and_then(|t| token_weights(&r.tokens, &[t.pad()], pad_weight));
-        let share = self.config.known();
+        let share = self.config.clean_tokens();
         if share > 0.0 && n > 0 {
-            r.known = Some(known_tokens(&r, n, share, seed, self.step as u32));
+            r.clean = Some(draw_clean_tokens(&r, n, share, seed, self.step as u32));
         }
         if let (Some(mix), MixedTarget::Posterior) = (&batch.mix, self.config.loss.mixed) {
             match self.config.loss.smoothing_in {

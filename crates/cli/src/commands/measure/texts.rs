@@ -17,7 +17,7 @@ use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note};
 use crate::shared::names::{RANKS, UNMASKINGS, one_of};
 use crate::shared::numbers;
-use crate::shared::sampling_flags::{Given, meaningless};
+use crate::shared::sampling_flags::{UsedFlags, meaningless};
 
 /// Flags that only captions and text have.
 #[derive(clap::Args)]
@@ -37,13 +37,13 @@ pub struct TextArgs {
     /// Write captions (of the last row) and references as COCO JSON, or the samples of text, into this folder
     #[arg(long, value_name = "DIR")]
     out: Option<std::path::PathBuf>,
-    /// Masked twin, and TDD trained with known tokens: settle tokens at random (TDD: none before the end) or the most
+    /// Masked twin, and TDD trained with clean tokens: commit tokens at random (TDD: none before the end) or the most
     /// confident first
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = one_of::<Unmasking>(UNMASKINGS))]
     unmask: Vec<Unmasking>,
-    /// What TDD shows of tokens that are not settled: from pure noise (0) to guesses with the noise of the step (1)
-    #[arg(long, value_delimiter = ',', value_name = "SHARE,…")]
-    guesses: Vec<f32>,
+    /// What TDD shows of tokens that are not committed yet: from pure noise (0) to predictions with the noise of the step (1)
+    #[arg(long, alias = "guesses", value_delimiter = ',', value_name = "SHARE,…")]
+    uncommitted: Vec<f32>,
     /// Captions: write this many for each image and score the best of them
     #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
     candidates: Option<usize>,
@@ -89,7 +89,7 @@ fn check(args: &Args, loaded: &Loaded) -> Result<()> {
         (quiet && !args.steps.is_empty(), "--steps", BOUND),
         (quiet && !args.sampler.is_empty(), "--sampler", BOUND),
         (quiet && !args.text.unmask.is_empty(), "--unmask", BOUND),
-        (quiet && !args.text.guesses.is_empty(), "--guesses", BOUND),
+        (quiet && !args.text.uncommitted.is_empty(), "--uncommitted", BOUND),
         (quiet && args.seed.is_some(), "--seed", BOUND),
         (quiet && args.schedule.is_some(), "--schedule", BOUND),
         (quiet && args.text.examples > 0, "--examples", BOUND),
@@ -143,8 +143,8 @@ struct Samples {
     sampler: SamplerKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     unmask: Option<Unmasking>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    guesses: Option<f32>,
+    #[serde(rename = "guesses", skip_serializing_if = "Option::is_none")] // the key of earlier versions
+    uncommitted: Option<f32>,
     steps: usize,
     seed: u64,
     diversity: Diversity,
@@ -183,8 +183,8 @@ fn samples(args: &Args, loaded: &Loaded, sample: &SampleConfig, n: u32) -> Resul
     Ok(Samples {
         sampler: sample.sampler,
         unmask: (!loaded.trained.model.is_tdd()).then_some(sample.unmask),
-        guesses: guesses(&loaded.trained.model, sample),
-        steps: sample.steps_taken(loaded.trained.model.knows(), loaded.trained.model.sizes().tokens),
+        uncommitted: uncommitted(&loaded.trained.model, sample),
+        steps: sample.steps_taken(loaded.trained.model.per_token_time(), loaded.trained.model.sizes().tokens),
         seed: sample.seed,
         diversity,
         examples: made,
@@ -196,7 +196,7 @@ fn samples_text(s: &Samples) -> String {
     let heads = ["steps", "texts", "distinct-1", "distinct-2", "distinct-3", "self-BLEU-4", "unique %"];
     let mut t = Table::new(&[vec![("sampler", Left)], heads.map(|h| (h, Right)).to_vec()].concat());
     let d = &s.diversity;
-    let mut cells = vec![sampler_name(s.sampler, s.unmask, s.guesses), s.steps.to_string(), d.captions.to_string()];
+    let mut cells = vec![sampler_name(s.sampler, s.unmask, s.uncommitted), s.steps.to_string(), d.captions.to_string()];
     cells.extend(d.distinct.iter().chain([&d.self_bleu4]).map(|v| format!("{v:.4}")));
     cells.push(format!("{:.1}", 100.0 * d.unique));
     t.row(cells);
@@ -262,7 +262,9 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
                 0 => args.sampler.iter().map(|&sampler| SampleConfig { sampler, ..s.clone() }).collect(),
                 1 => args.guidance.iter().map(|&guidance| SampleConfig { guidance, ..s.clone() }).collect(),
                 2 => args.steps.iter().map(|&steps| SampleConfig { steps, ..s.clone() }).collect(),
-                3 => args.text.guesses.iter().map(|&guesses| SampleConfig { guesses, ..s.clone() }).collect(),
+                3 => {
+                    args.text.uncommitted.iter().map(|&uncommitted| SampleConfig { uncommitted, ..s.clone() }).collect()
+                }
                 _ => args.text.unmask.iter().map(|&unmask| SampleConfig { unmask, ..s.clone() }).collect(),
             };
             next.extend(or(changed, s));
@@ -272,23 +274,23 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
     if settings.iter().any(|s| s.steps == 0 || s.candidates == 0) {
         return Err(Failure::input("--steps and --candidates must be at least 1"));
     }
-    if settings.iter().any(|s| !(0.0..=1.0).contains(&s.guesses)) {
-        return Err(Failure::input("--guesses must lie in [0, 1]"));
+    if settings.iter().any(|s| !(0.0..=1.0).contains(&s.uncommitted)) {
+        return Err(Failure::input("--uncommitted must lie in [0, 1]"));
     }
-    let given = Given {
+    let used = UsedFlags {
         sampler: !args.sampler.is_empty(),
         unmask: !args.text.unmask.is_empty(),
-        guesses: !args.text.guesses.is_empty(),
+        uncommitted: !args.text.uncommitted.is_empty(),
         schedule: args.schedule.is_some(),
     };
-    given.check(&loaded.trained.model, &settings)?;
+    used.check(&loaded.trained.model, &settings)?;
     Ok(settings)
 }
 
-fn sampler_name(sampler: SamplerKind, unmask: Option<Unmasking>, guesses: Option<f32>) -> String {
-    match (unmask, guesses) {
+fn sampler_name(sampler: SamplerKind, unmask: Option<Unmasking>, uncommitted: Option<f32>) -> String {
+    match (unmask, uncommitted) {
         (None, None) => name(sampler),
-        (None, Some(g)) => format!("confident, {}, guesses {g}", name(sampler)),
+        (None, Some(g)) => format!("confident, {}, uncommitted {g}", name(sampler)),
         // The masked twin takes the most likely token where it does not draw.
         (Some(u), _) => match sampler {
             SamplerKind::Softmax | SamplerKind::Ddim => format!("MDD {}, {}", name(u), name(SamplerKind::Argmax)),
@@ -297,9 +299,9 @@ fn sampler_name(sampler: SamplerKind, unmask: Option<Unmasking>, guesses: Option
     }
 }
 
-/// What is shown of tokens that are not settled, where a TDD model settles them one after another.
-fn guesses(model: &Model, s: &SampleConfig) -> Option<f32> {
-    (model.knows() && s.settles()).then_some(s.guesses)
+/// What is shown of tokens that are not committed, where a TDD model commits them one after another.
+fn uncommitted(model: &Model, s: &SampleConfig) -> Option<f32> {
+    (model.per_token_time() && s.commits()).then_some(s.uncommitted)
 }
 
 /// A setting by the name it has in configurations.

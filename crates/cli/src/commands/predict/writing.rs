@@ -14,7 +14,7 @@ use crate::failure::{Failure, Result};
 use crate::shared::model_args::ModelArgs;
 use crate::shared::names::{RANKS, SAMPLERS, SCHEDULES, UNMASKINGS, one_of};
 use crate::shared::numbers;
-use crate::shared::sampling_flags::Given;
+use crate::shared::sampling_flags::UsedFlags;
 
 /// Candidates for each token in a trace, as many as `tweedie trace` shows by itself.
 const TOP: usize = 5;
@@ -30,21 +30,21 @@ pub struct WritingArgs {
     /// How a noisy vector becomes the next one
     #[arg(long, value_name = "NAME", value_parser = one_of::<SamplerKind>(SAMPLERS))]
     sampler: Option<SamplerKind>,
-    /// Masked twin, and TDD trained with known tokens: settle tokens at random (TDD: none before the end) or the most
+    /// Masked twin, and TDD trained with clean tokens: commit tokens at random (TDD: none before the end) or the most
     /// confident first
     #[arg(long, value_name = "NAME", value_parser = one_of::<Unmasking>(UNMASKINGS))]
     unmask: Option<Unmasking>,
-    /// What TDD trained with known tokens shows of those not settled: from pure noise (0) to guesses with the noise of the step
-    /// (1)
-    #[arg(long, value_name = "SHARE")]
-    guesses: Option<f32>,
+    /// What TDD trained with clean tokens shows of those not committed yet: from pure noise (0) to predictions with
+    /// the noise of the step (1)
+    #[arg(long, alias = "guesses", value_name = "SHARE")]
+    uncommitted: Option<f32>,
     /// Follow the noise levels of another schedule
     #[arg(long, value_name = "NAME", value_parser = SCHEDULES)]
     schedule: Option<String>,
     /// Seed of the sampling noise
     #[arg(long)]
     seed: Option<u64>,
-    /// Text with gaps to fill: each underscore is one token, e.g. "a __ dog"; what follows the last given token is free
+    /// Text with gaps to fill: each underscore is one token, e.g. "a __ dog"; what follows the last fixed token is free
     #[arg(long, value_name = "TEXT")]
     infill: Option<String>,
     /// Exactly this many tokens
@@ -89,7 +89,7 @@ impl WritingArgs {
         s.schedule = self.schedule.clone().unwrap_or(s.schedule);
         s.sampler = self.sampler.unwrap_or(s.sampler);
         s.unmask = self.unmask.unwrap_or(s.unmask);
-        s.guesses = self.guesses.unwrap_or(s.guesses);
+        s.uncommitted = self.uncommitted.unwrap_or(s.uncommitted);
         s.candidates = self.candidates.unwrap_or(s.candidates);
         s.rank = self.rank.unwrap_or(s.rank);
         if !conditional && self.guidance.is_some_and(|g| g != 1.0) {
@@ -98,21 +98,21 @@ impl WritingArgs {
         if s.steps == 0 || s.candidates == 0 || self.draws == 0 {
             return Err(Failure::input("--steps, --candidates and --draws must be at least 1"));
         }
-        if !(0.0..=1.0).contains(&s.guesses) {
-            return Err(Failure::input("--guesses must lie in [0, 1]"));
+        if !(0.0..=1.0).contains(&s.uncommitted) {
+            return Err(Failure::input("--uncommitted must lie in [0, 1]"));
         }
-        let given = Given {
+        let used = UsedFlags {
             sampler: self.sampler.is_some(),
             unmask: self.unmask.is_some(),
-            guesses: self.guesses.is_some(),
+            uncommitted: self.uncommitted.is_some(),
             schedule: self.schedule.is_some(),
         };
-        given.check(&loaded.trained.model, std::slice::from_ref(&s))?;
+        used.check(&loaded.trained.model, std::slice::from_ref(&s))?;
         Ok(s)
     }
 
-    /// Given tokens by `--infill`, or else by `start`.
-    fn given(&self, loaded: &Loaded, start: Option<&str>) -> Result<Option<Vec<Option<u32>>>> {
+    /// UsedFlags tokens by `--infill`, or else by `start`.
+    fn fixed(&self, loaded: &Loaded, start: Option<&str>) -> Result<Option<Vec<Option<u32>>>> {
         let (tokenizer, n) = (loaded.trained.tokenizer()?, loaded.trained.model.sizes().tokens);
         Ok(match (&self.infill, start) {
             (Some(_), Some(_)) => return Err(Failure::input("give --prompt or --infill, not both")),
@@ -131,7 +131,7 @@ pub struct Writer<'a> {
     sample: &'a SampleConfig,
     generator: Generator<'a>,
     /// One row of tokens and gaps.
-    given: Option<Vec<Option<u32>>>,
+    fixed: Option<Vec<Option<u32>>>,
     /// A trace is asked for and not written yet.
     untraced: bool,
 }
@@ -151,7 +151,7 @@ impl<'a> Writer<'a> {
             loaded,
             sample,
             generator: Generator::new(&loaded.trained, sample)?.with_draws(args.draws),
-            given: args.given(loaded, start)?,
+            fixed: args.fixed(loaded, start)?,
             untraced: args.trace.is_some(),
         })
     }
@@ -180,8 +180,8 @@ impl<'a> Writer<'a> {
             return Err(Failure::input(format!("--min-length {min_length}: the model writes {n} tokens at most")));
         }
         let trace = self.untraced.then_some(TOP);
-        let given = self.given.as_deref();
-        let request = TextRequest { images, given, length, min_length, trace, ..TextRequest::new(examples) };
+        let fixed = self.fixed.as_deref();
+        let request = TextRequest { images, fixed, length, min_length, trace, ..TextRequest::new(examples) };
         let mut made = self.generator.generate(&request)?;
         let first = made.first_mut().and_then(|texts| texts.first_mut());
         if let (true, Some((path, form)), Some(best)) = (self.untraced, &args.trace, first) {

@@ -114,8 +114,8 @@ fn misfit(wanted: &Config, have: &Config) -> Option<String> {
         return say("loss.kind", format!("{:?}", have.loss.kind), format!("{:?}", wanted.loss.kind));
     }
     let tdd = wanted.model.method == tweedie::config::Method::Tdd;
-    if tdd && (have.train.known > 0.0) != (wanted.train.known > 0.0) {
-        return say("train.known", have.train.known.to_string(), wanted.train.known.to_string());
+    if tdd && (have.train.clean_tokens > 0.0) != (wanted.train.clean_tokens > 0.0) {
+        return say("train.clean_tokens", have.train.clean_tokens.to_string(), wanted.train.clean_tokens.to_string());
     }
     let tdd_classes = wanted.data.task == data::Task::Class && tdd;
     let cross_entropy = wanted.loss.kind == tweedie::config::LossKind::CrossEntropy;
@@ -189,7 +189,10 @@ mod tests {
         assert_eq!(misfit(&wanted, &masked).unwrap(), "its method is MDD, not TDD");
         let weighted = with(&|c| c.loss.weighted = !c.loss.weighted);
         assert!(misfit(&wanted, &weighted).unwrap().starts_with("its loss.weighted"));
-        assert_eq!(misfit(&wanted, &with(&|c| c.train.known = 0.8)).unwrap(), "its train.known is 0.8, not 0");
+        assert_eq!(
+            misfit(&wanted, &with(&|c| c.train.clean_tokens = 0.8)).unwrap(),
+            "its train.clean_tokens is 0.8, not 0"
+        );
         let captions = with(&|c| c.data.task = data::Task::Caption);
         assert!(misfit(&wanted, &captions).unwrap().contains("captions, not classes"));
         let longer = with(&|c| {
@@ -203,8 +206,8 @@ mod tests {
             [format!("train.epochs = {} (plan: {epochs})", epochs + 1)]
         );
         // Numbers are those that a user would write.
-        let knows = with(&|c| c.train.known = 0.8);
-        assert_eq!(told_differences(&wanted, &knows).unwrap(), ["train.known = 0.8 (plan: 0.0)"]);
-        assert_eq!(told_differences(&knows, &wanted).unwrap(), ["train.known = 0.0 (plan: 0.8)"]);
+        let clean = with(&|c| c.train.clean_tokens = 0.8);
+        assert_eq!(told_differences(&wanted, &clean).unwrap(), ["train.clean_tokens = 0.8 (plan: 0.0)"]);
+        assert_eq!(told_differences(&clean, &wanted).unwrap(), ["train.clean_tokens = 0.0 (plan: 0.8)"]);
     }
 }

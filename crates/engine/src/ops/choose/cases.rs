@@ -32,7 +32,7 @@ impl Options {
             "{}{}{}{}",
             if self.drawn { "drawn" } else { "argmax" },
             with(self.guided, ", guided"),
-            with(self.limits, ", banned and given"),
+            with(self.limits, ", banned and fixed"),
             with(self.longer, ", longer rows")
         )
     }
@@ -43,7 +43,7 @@ fn numbers(x: &Tensor) -> Result<Vec<f32>> {
 }
 
 /// Every `every`-th row keeps a token.
-fn given(device: &Device, rows: usize, vocab: usize, every: usize) -> Result<Tensor> {
+fn fixed(device: &Device, rows: usize, vocab: usize, every: usize) -> Result<Tensor> {
     let of = |r: usize| if r % every == 1 { (r * 7 % vocab) as u32 } else { FREE };
     Tensor::from_u32(device, &[rows], (0..rows).map(of).collect())
 }
@@ -97,9 +97,9 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
                     let examples = Tensor::from_u32(&device, &[b], (0..b as u32).map(|e| 10 * e).collect())?;
                     let weight = Tensor::from_f32(&device, &[1], vec![1.75])?;
                     let classes = Tensor::from_u32(&device, &[2], vec![0, v as u32 - 1])?;
-                    // No row loses all classes, and none the token that it is given.
-                    let given = given(&device, rows, v, 3)?;
-                    let bits = given.to_vec_u32()?.into_iter().enumerate();
+                    // No row loses all classes, and none its fixed token.
+                    let fixed = fixed(&device, rows, v, 3)?;
+                    let bits = fixed.to_vec_u32()?.into_iter().enumerate();
                     let bits = bits.map(|(r, g)| if g == FREE { (r % 3) as u32 } else { 0 }).collect();
                     let bits = Tensor::from_u32(&device, &[rows], bits)?;
                     let chosen = choose(
@@ -113,7 +113,7 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
                                 false => How::Argmax,
                             },
                             banned: o.limits.then_some(Banned { classes: &classes, rows: &bits }),
-                            given: o.limits.then_some(&given),
+                            fixed: o.limits.then_some(&fixed),
                             numbers: matches!(p, Part::Numbers),
                             probabilities: matches!(p, Part::Probabilities),
                             // Never so many that a banned class is among them: its logarithm is not finite.

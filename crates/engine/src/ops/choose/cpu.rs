@@ -152,7 +152,7 @@ struct Rows<'a, W> {
     how: &'a Choose<'a>,
     plan: Plan,
     logits: &'a [f32],
-    given: Option<&'a [u32]>,
+    fixed: Option<&'a [u32]>,
     /// Random words and example ids, where tokens are drawn.
     draw: Option<(W, &'a [u32])>,
 }
@@ -160,7 +160,7 @@ struct Rows<'a, W> {
 impl<W: Fn(u32, u32) -> [u32; 4] + Sync> Rows<'_, W> {
     /// The token that `row` keeps, if it is given one.
     fn kept(&self, row: usize) -> Option<u32> {
-        self.given.map(|g| g[row]).filter(|t| *t != FREE)
+        self.fixed.map(|g| g[row]).filter(|t| *t != FREE)
     }
 
     fn choose(&self, s: &mut Scratch, row: usize) -> Row {
@@ -241,16 +241,16 @@ fn top_of(all: &[Row], k: usize) -> Result<(Tensor, Tensor)> {
 
 pub(super) fn choose(logits: &Tensor, how: &Choose, plan: Plan) -> Result<Chosen> {
     let Plan { rows, vocab, top, .. } = plan;
-    let given = how.given.map(Tensor::u32s);
-    if let Some(at) = given.and_then(|g| g.iter().position(|t| *t != FREE && *t as usize >= vocab)) {
-        let token = given.map_or(0, |g| g[at]);
-        return Err(Error::op("choose", format!("token {token} given at {at} is not below the vocabulary {vocab}")));
+    let fixed = how.fixed.map(Tensor::u32s);
+    if let Some(at) = fixed.and_then(|g| g.iter().position(|t| *t != FREE && *t as usize >= vocab)) {
+        let token = fixed.map_or(0, |g| g[at]);
+        return Err(Error::op("choose", format!("token {token} fixed at {at} is not below the vocabulary {vocab}")));
     }
     let draw = match how.how {
         How::Argmax => None,
         How::Drawn { noise, examples } => Some((noise.words(), examples.u32s())),
     };
-    let of = Rows { how, plan, logits: logits.f32s(), given, draw };
+    let of = Rows { how, plan, logits: logits.f32s(), fixed, draw };
     let all = of.all();
     let column = |of: fn(&Row) -> f32| Tensor::from_f32(&Device::Cpu, &[rows], all.iter().map(of).collect());
     let numbers = match how.numbers {

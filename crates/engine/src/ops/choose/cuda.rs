@@ -44,7 +44,7 @@ pub(super) fn choose(c: &Cuda, logits: &Tensor, how: &Choose, plan: Plan) -> Res
         classes,
         bans,
         bits,
-        how.given,
+        how.fixed,
         how.sums(),
         &tokens,
         numbers.as_ref().map(|n| &n.log_prob),

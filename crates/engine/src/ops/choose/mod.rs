@@ -16,7 +16,7 @@ use crate::tensor::{DType, Tensor};
 
 crate::cuda::source!("choose.cu");
 
-/// A row of `given` that is free to choose.
+/// A row of `fixed` that is free to choose.
 pub const FREE: u32 = u32::MAX;
 /// The most candidates that [`Choose::top`] may ask for.
 pub const MAX_TOP: usize = 8;
@@ -61,7 +61,7 @@ pub struct Choose<'a> {
     /// Forbidden classes: they have probability 0 and the others share the rest.
     pub banned: Option<Banned<'a>>,
     /// Rows below [`FREE`] keep this token, u32 \[B·N\].
-    pub given: Option<&'a Tensor>,
+    pub fixed: Option<&'a Tensor>,
     /// Also give what is known of each token. The most likely token alone costs less: no exponentials.
     pub numbers: bool,
     /// Also give the probabilities.
@@ -79,7 +79,7 @@ impl Choose<'_> {
             guidance: None,
             how: How::Argmax,
             banned: None,
-            given: None,
+            fixed: None,
             numbers: false,
             probabilities: false,
             top: 0,
@@ -90,7 +90,7 @@ impl Choose<'_> {
 /// What is known of the tokens.
 #[derive(Clone)]
 pub struct Numbers {
-    /// Log-probability of the token, f32 \[B·N\]; for a given token too.
+    /// Log-probability of the token, f32 \[B·N\]; for a fixed token too.
     pub log_prob: Tensor,
     /// Entropy of the row's distribution in nats, f32 \[B·N\].
     pub entropy: Tensor,
@@ -103,7 +103,7 @@ pub struct Chosen {
     pub tokens: Tensor,
     /// With [`Choose::numbers`].
     pub numbers: Option<Numbers>,
-    /// The distribution, \[B·N, V\] in the type of the logits; a given token has all of it.
+    /// The distribution, \[B·N, V\] in the type of the logits; a fixed token has all of it.
     pub probabilities: Option<Tensor>,
     /// The most likely tokens, u32 \[B·N, k\], and their log-probabilities, f32 \[B·N, k\].
     pub top: Option<(Tensor, Tensor)>,
@@ -175,8 +175,8 @@ pub fn choose(logits: &Tensor, how: &Choose) -> Result<Chosen> {
         check::integers("choose", "banned classes", b.classes, logits)?;
         ensure!(b.classes.len() <= MAX_BANNED, "choose", "{} banned classes are too many", b.classes.len());
     }
-    if let Some(g) = how.given {
-        integers("given tokens", g, rows)?;
+    if let Some(g) = how.fixed {
+        integers("fixed tokens", g, rows)?;
     }
     let plan = Plan { rows, vocab, stride, tokens: n, top: how.top };
     match logits.cuda_device() {

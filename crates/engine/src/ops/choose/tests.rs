@@ -94,7 +94,7 @@ fn every_result_agrees_with_the_definition() {
                             false => How::Argmax,
                         },
                         banned: Some(Banned { classes: &classes, rows: &bits }),
-                        given: None,
+                        fixed: None,
                         numbers: true,
                         probabilities: true,
                         top: k,
@@ -137,15 +137,15 @@ fn every_result_agrees_with_the_definition() {
 fn given_tokens_stay_and_have_all_probability() {
     let (rows, v) = (6, 9);
     let logits = random(2, &[2, 3, v], 2.0);
-    let given = ids(&[FREE, 4, FREE, 8, 0, FREE]);
+    let fixed = ids(&[FREE, 4, FREE, 8, 0, FREE]);
     let free = choose(&logits, &Choose { probabilities: true, ..Choose::argmax(3) }).unwrap();
-    let all = Choose { probabilities: true, numbers: true, given: Some(&given), ..Choose::argmax(3) };
+    let all = Choose { probabilities: true, numbers: true, fixed: Some(&fixed), ..Choose::argmax(3) };
     let got = choose(&logits, &all).unwrap();
     let log_prob = got.numbers().unwrap().log_prob.to_vec().unwrap();
     let (tokens, p) = (got.tokens.to_vec_u32().unwrap(), got.probabilities.unwrap().to_vec().unwrap());
     let (others, q) = (free.tokens.to_vec_u32().unwrap(), free.probabilities.unwrap().to_vec().unwrap());
     for r in 0..rows {
-        match given.to_vec_u32().unwrap()[r] {
+        match fixed.to_vec_u32().unwrap()[r] {
             FREE => assert_eq!((tokens[r], &p[r * v..][..v]), (others[r], &q[r * v..][..v])),
             t => {
                 assert_eq!(tokens[r], t);
@@ -155,8 +155,8 @@ fn given_tokens_stay_and_have_all_probability() {
             }
         }
     }
-    let wrong = choose(&logits, &Choose { given: Some(&ids(&[FREE, 9, 0, 0, 0, 0])), ..Choose::argmax(3) });
-    assert!(wrong.err().unwrap().to_string().contains("token 9 given at 1"));
+    let wrong = choose(&logits, &Choose { fixed: Some(&ids(&[FREE, 9, 0, 0, 0, 0])), ..Choose::argmax(3) });
+    assert!(wrong.err().unwrap().to_string().contains("token 9 fixed at 1"));
 }
 
 /// Draws follow the distribution, far into the tail: χ² over classes whose expected counts reach down to a few.
@@ -200,15 +200,15 @@ fn longer_rows_and_fewer_results_choose_the_same() {
     let long: Vec<f32> = short.chunks_exact(v).flat_map(|r| [r, &[99.0, f32::NAN, f32::INFINITY]].concat()).collect();
     let short = Tensor::from_f32(&CPU, &[2 * b, n, v], short).unwrap();
     let long = Tensor::from_f32(&CPU, &[2 * b, n, stride], long).unwrap();
-    let (weight, given) = (Tensor::from_f32(&CPU, &[1], vec![2.0]).unwrap(), ids(&[FREE, 4, FREE, FREE, 0, FREE]));
+    let (weight, fixed) = (Tensor::from_f32(&CPU, &[1], vec![2.0]).unwrap(), ids(&[FREE, 4, FREE, FREE, 0, FREE]));
     let (noise, examples) = (Noise::new(&CPU, 1, 2, 3).unwrap(), ids(&[0, 1]));
     let drawn = How::Drawn { noise: &noise, examples: &examples };
-    for (guidance, given, how) in
-        [(Some(&weight), None, How::Argmax), (None, None, drawn), (Some(&weight), Some(&given), drawn)]
+    for (guidance, fixed, how) in
+        [(Some(&weight), None, How::Argmax), (None, None, drawn), (Some(&weight), Some(&fixed), drawn)]
     {
         let n = if guidance.is_some() { n } else { 2 * n };
-        let given = given.filter(|_| guidance.is_some());
-        let all = Choose { guidance, given, how, numbers: true, probabilities: true, top: 3, ..Choose::argmax(n) };
+        let fixed = fixed.filter(|_| guidance.is_some());
+        let all = Choose { guidance, fixed, how, numbers: true, probabilities: true, top: 3, ..Choose::argmax(n) };
         let want = choose(&short, &all).unwrap();
         let got = choose(&long, &Choose { classes: Some(v), ..all }).unwrap();
         let tokens = want.tokens.to_vec_u32().unwrap();
@@ -231,7 +231,7 @@ fn wrong_shapes_are_errors() {
     assert!(choose(&logits, &Choose::argmax(4)).is_err());
     assert!(choose(&logits, &Choose::argmax(0)).is_err());
     assert!(choose(&logits, &Choose { top: 5, ..plain }).is_err());
-    assert!(choose(&logits, &Choose { given: Some(&ids(&[0; 5])), ..plain }).is_err());
+    assert!(choose(&logits, &Choose { fixed: Some(&ids(&[0; 5])), ..plain }).is_err());
     let weight = random(0, &[1], 1.0);
     assert!(choose(&random(0, &[3, 3, 4], 1.0), &Choose { guidance: Some(&weight), ..plain }).is_err());
     assert!(choose(&logits, &Choose { guidance: Some(&random(0, &[2], 1.0)), ..plain }).is_err());

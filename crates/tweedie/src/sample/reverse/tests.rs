@@ -1,4 +1,4 @@
-//! Which tokens a denoiser is shown as known, and what it then reads.
+//! Which tokens a denoiser is shown clean, and what it then reads.
 
 use std::cell::RefCell;
 
@@ -19,14 +19,14 @@ type Shown = (usize, Option<Vec<u32>>, Vec<f32>);
 
 /// Reads y_t itself and takes notes. Token n is class n mod K, and its logit is `sure[step][n]`.
 struct Notes {
-    knows: bool,
+    per_token_time: bool,
     sure: Vec<[f32; N]>,
     seen: RefCell<Vec<Shown>>,
 }
 
 impl Notes {
-    fn new(knows: bool, sure: Vec<[f32; N]>) -> Notes {
-        Notes { knows, sure, seen: RefCell::default() }
+    fn new(per_token_time: bool, sure: Vec<[f32; N]>) -> Notes {
+        Notes { per_token_time, sure, seen: RefCell::default() }
     }
 }
 
@@ -35,15 +35,15 @@ impl Denoise for Notes {
         K
     }
 
-    fn knows(&self) -> bool {
-        self.knows
+    fn per_token_time(&self) -> bool {
+        self.per_token_time
     }
 
     fn logits(&self, u: &Tensor, at: At) -> Result<Tensor> {
         let mut seen = self.seen.borrow_mut();
         let sure = self.sure[seen.len() % self.sure.len()];
-        let known = at.known.map(|k| k.to_vec_u32()).transpose()?;
-        seen.push((at.t, known, u.to_vec()?));
+        let clean = at.clean.map(|k| k.to_vec_u32()).transpose()?;
+        seen.push((at.t, clean, u.to_vec()?));
         let logit = |i: usize| if i % K == i / K % N % K { sure[i / K % N] } else { 0.0 };
         Ok(Tensor::from_f32(&CPU, u.shape(), (0..u.len()).map(logit).collect())?)
     }
@@ -53,15 +53,15 @@ fn process() -> Process {
     Process::new(Schedule::new(ScheduleKind::Cosine, 1000, K).unwrap()).with_lambda(LAMBDA).unwrap()
 }
 
-fn shown(notes: Notes, config: &SampleConfig, given: Option<&[Option<u32>]>) -> Result<Vec<Shown>> {
-    let examples: Vec<u32> = (0..given.map_or(2, |g| g.len() / N) as u32).collect();
-    let limits = Limits::new(&CPU, (examples.len(), N, K), given, None)?;
+fn shown(notes: Notes, config: &SampleConfig, fixed: Option<&[Option<u32>]>) -> Result<Vec<Shown>> {
+    let examples: Vec<u32> = (0..fixed.map_or(2, |g| g.len() / N) as u32).collect();
+    let limits = Limits::new(&CPU, (examples.len(), N, K), fixed, None)?;
     let addresses = Addresses::new(&CPU, &examples, 3)?;
     let reverse = Reverse {
         denoiser: &notes,
         projection: &Projection::of(&notes, NoiseKind::Dense)?,
         process: &process(),
-        sampler: &*sampler_of(config, notes.knows),
+        sampler: &*sampler_of(config, notes.per_token_time),
         config,
         addresses: &addresses,
         tokens: N,
@@ -69,12 +69,12 @@ fn shown(notes: Notes, config: &SampleConfig, given: Option<&[Option<u32>]>) -> 
         trace: None,
         choose_last: true,
     };
-    reverse.run(|_, _| Ok(()))?;
+    reverse.sample(|_, _| Ok(()))?;
     Ok(notes.seen.into_inner())
 }
 
 /// Whether `y` is `token`'s one-hot vector at the first time: noise of that size beyond six deviations is a mistake.
-fn is_known(y: &[f32], token: usize) -> bool {
+fn is_clean(y: &[f32], token: usize) -> bool {
     let (signal, spread) = (process().signal(Process::FIRST), process().spread(Process::FIRST));
     assert!(spread < 0.01);
     y.iter().enumerate().all(|(k, y)| (*y as f64 - if k == token { signal } else { 0.0 }).abs() < 6.0 * spread)
@@ -84,23 +84,23 @@ const SAMPLERS: [SamplerKind; 5] =
     [SamplerKind::Argmax, SamplerKind::Multinomial, SamplerKind::Softmax, SamplerKind::Ddim, SamplerKind::Ancestral];
 
 #[test]
-fn given_tokens_are_shown_clean_at_every_step() {
-    let given: Vec<Option<u32>> = (0..2 * N).map(|i| (i % 4 == 1).then_some((3 * i % K) as u32)).collect();
-    let flags: Vec<u32> = given.iter().map(|g| g.is_some() as u32).collect();
+fn fixed_tokens_are_shown_clean_at_every_step() {
+    let fixed: Vec<Option<u32>> = (0..2 * N).map(|i| (i % 4 == 1).then_some((3 * i % K) as u32)).collect();
+    let flags: Vec<u32> = fixed.iter().map(|g| g.is_some() as u32).collect();
     for (sampler, start) in SAMPLERS.into_iter().flat_map(|s| [(s, Start::Noise), (s, Start::Zeros)]) {
         let config = SampleConfig { sampler, start, steps: 4, ..SampleConfig::default() };
-        let of = |knows, given| shown(Notes::new(knows, vec![[1.0; N]]), &config, given).unwrap();
-        let (free, plain, knowing) = (of(true, None), of(false, Some(&given[..])), of(true, Some(&given[..])));
-        assert_eq!((plain.len(), knowing.len()), (4, 4));
-        // A model that does not know, and one with nothing to know, are shown one time.
+        let of = |per_token_time, given| shown(Notes::new(per_token_time, vec![[1.0; N]]), &config, fixed).unwrap();
+        let (free, plain, with_clean) = (of(true, None), of(false, Some(&fixed[..])), of(true, Some(&fixed[..])));
+        assert_eq!((plain.len(), with_clean.len()), (4, 4));
+        // A model without per-token time, and one with no clean tokens, are shown one time.
         assert!(free.iter().chain(&plain).all(|s| s.1.is_none()), "{sampler:?}");
-        assert_eq!(free[0].2, plain[0].2, "{sampler:?}: given tokens start as noise where they cannot be known");
-        for (step, (t, known, y)) in knowing.iter().enumerate() {
-            assert_eq!((*t, known.as_ref()), (plain[step].0, Some(&flags)), "{sampler:?}");
+        assert_eq!(free[0].2, plain[0].2, "{sampler:?}: fixed tokens start as noise where they cannot be shown clean");
+        for (step, (t, clean, y)) in with_clean.iter().enumerate() {
+            assert_eq!((*t, clean.as_ref()), (plain[step].0, Some(&flags)), "{sampler:?}");
             for (i, y) in y.chunks_exact(K).enumerate() {
-                match given[i] {
-                    Some(g) => assert!(is_known(y, g as usize), "{sampler:?}, step {step}, token {i}: {y:?}"),
-                    // The others are as ever: here they do not depend on what is given.
+                match fixed[i] {
+                    Some(g) => assert!(is_clean(y, g as usize), "{sampler:?}, step {step}, token {i}: {y:?}"),
+                    // The others are as ever: here they do not depend on what is fixed.
                     None => assert_eq!(y, &plain[step].2[i * K..][..K], "{sampler:?}, step {step}, token {i}"),
                 }
             }
@@ -108,21 +108,21 @@ fn given_tokens_are_shown_clean_at_every_step() {
     }
 }
 
-/// As many of the surest at every step, beside those that are given and do not count; settled ones stay, whatever the network
+/// As many of the surest at every step, beside those that are fixed and do not count; committed ones stay, whatever the network
 /// says of them later.
 #[test]
 fn the_surest_tokens_are_shown_clean() {
-    let config = SampleConfig { unmask: Unmasking::Confident, guesses: 1.0, steps: 4, ..SampleConfig::default() };
-    // At the second step the order is turned round: who is known already does not count any more.
+    let config = SampleConfig { unmask: Unmasking::Confident, uncommitted: 1.0, steps: 4, ..SampleConfig::default() };
+    // At the second step the order is turned round: what is clean already does not count any more.
     let sure =
         [[6.0, 5.0, 4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [9.0, 1.0, 8.0, 2.0, 7.0, 3.0], [1.0; N]];
     let check = |seen: &[Shown], want: [Option<[u32; N]>; 4], token: &dyn Fn(usize) -> usize| {
         assert_eq!(seen.len(), 4);
-        for ((t, known, y), want) in seen.iter().zip(want) {
-            assert_eq!(known.as_ref().map(|k| &k[..N]), want.as_ref().map(|w| &w[..]), "at {t}");
-            let Some(known) = known else { continue };
+        for ((t, clean, y), want) in seen.iter().zip(want) {
+            assert_eq!(clean.as_ref().map(|k| &k[..N]), want.as_ref().map(|w| &w[..]), "at {t}");
+            let Some(clean) = clean else { continue };
             for (i, y) in y.chunks_exact(K).enumerate() {
-                assert_eq!(is_known(y, token(i % N)), known[i] == 1, "at {t}, token {i}: {y:?}");
+                assert_eq!(is_clean(y, token(i % N)), clean[i] == 1, "at {t}, token {i}: {y:?}");
             }
         }
     };
@@ -135,18 +135,18 @@ fn the_surest_tokens_are_shown_clean() {
         let config = SampleConfig { sampler, ..config.clone() };
         check(&shown(Notes::new(true, sure.to_vec()), &config, None).unwrap(), want, &own);
     }
-    let given = [Some(4), None, None, None, None, Some(2)];
-    let seen = shown(Notes::new(true, sure.to_vec()), &config, Some(&given)).unwrap();
+    let fixed = [Some(4), None, None, None, None, Some(2)];
+    let seen = shown(Notes::new(true, sure.to_vec()), &config, Some(&fixed)).unwrap();
     let want = [[1, 0, 0, 0, 0, 1], [1, 1, 0, 0, 0, 1], [1, 1, 0, 0, 1, 1], [1, 1, 1, 0, 1, 1]].map(Some);
-    check(&seen, want, &|i| given[i].map_or(own(i), |g| g as usize));
+    check(&seen, want, &|i| fixed[i].map_or(own(i), |g| g as usize));
 }
 
-/// Open tokens are at the time that `guesses` says: pure noise with 0, which is the noise of a walk with no signal.
+/// Open tokens are at the time that `uncommitted` says: pure noise with 0, which is the noise of a reverse process with no signal.
 #[test]
-fn open_tokens_hold_noise_or_guesses() {
+fn open_tokens_hold_noise_or_predictions() {
     let sure = vec![[6.0, 5.0, 4.0, 3.0, 2.0, 1.0]];
-    let of = |guesses, unmask| {
-        let config = SampleConfig { unmask, guesses, steps: 4, ..SampleConfig::default() };
+    let of = |uncommitted, unmask| {
+        let config = SampleConfig { unmask, uncommitted, steps: 4, ..SampleConfig::default() };
         shown(Notes::new(true, sure.clone()), &config, None).unwrap()
     };
     let times = |seen: &[Shown]| seen.iter().map(|s| s.0).collect::<Vec<_>>();
@@ -158,10 +158,10 @@ fn open_tokens_hold_noise_or_guesses() {
     assert_eq!(times(&none), [1000; 4]);
     let s = process().schedule().clone();
     for ((p, a), z) in plain.iter().zip(&all).zip(&none).skip(1) {
-        let Some(known) = &a.1 else { panic!("nothing known at {}", a.0) };
+        let Some(clean) = &a.1 else { panic!("no clean token at {}", a.0) };
         assert_eq!(a.1, z.1);
-        for (i, known) in known.iter().enumerate().filter(|k| *k.1 == 0) {
-            assert_eq!(p.2[i * K..][..K], a.2[i * K..][..K], "open token {i} at {}, {known}", a.0);
+        for (i, clean) in clean.iter().enumerate().filter(|k| *k.1 == 0) {
+            assert_eq!(p.2[i * K..][..K], a.2[i * K..][..K], "open token {i} at {}, {clean}", a.0);
             for k in i * K..(i + 1) * K {
                 let signal = if k % K == i % N % K { LAMBDA } else { 0.0 };
                 let noise = (p.2[k] as f64 - signal * s.signal(p.0)) / s.spread(p.0);
@@ -172,17 +172,20 @@ fn open_tokens_hold_noise_or_guesses() {
     }
 }
 
-/// More steps than tokens would find nothing to do; and the settings mean nothing to a model that does not know, nor to samplers
+/// More steps than tokens would find nothing to do; and the settings mean nothing to a model without per-token time, nor to samplers
 /// without a token.
 #[test]
-fn settling_takes_a_step_for_each_token_at_most() {
+fn committing_takes_a_step_for_each_token_at_most() {
     let config = SampleConfig { unmask: Unmasking::Confident, steps: 50, ..SampleConfig::default() };
-    let of = |knows, config: &SampleConfig| shown(Notes::new(knows, vec![[1.0; N]]), config, None).unwrap();
+    let of = |per_token_time, config: &SampleConfig| {
+        shown(Notes::new(per_token_time, vec![[1.0; N]]), config, None).unwrap()
+    };
     assert_eq!(of(true, &config).len(), N);
-    for (knows, sampler) in [(false, SamplerKind::Argmax), (true, SamplerKind::Softmax), (true, SamplerKind::Ancestral)]
+    for (per_token_time, sampler) in
+        [(false, SamplerKind::Argmax), (true, SamplerKind::Softmax), (true, SamplerKind::Ancestral)]
     {
         let config = SampleConfig { sampler, ..config.clone() };
         let plain = SampleConfig { unmask: Unmasking::Random, ..config.clone() };
-        assert_eq!(of(knows, &config), of(false, &plain), "{sampler:?}");
+        assert_eq!(of(per_token_time, &config), of(false, &plain), "{sampler:?}");
     }
 }

@@ -65,7 +65,7 @@ fn subjects() -> Result<Vec<Subject>> {
     let by = |sampler| SampleConfig { sampler, ..sample.clone() };
     let drawn = SampleConfig { votes: 2, noise: NoiseKind::Exact, ..by(SamplerKind::Multinomial) };
     let random = SampleConfig { unmask: Unmasking::Random, ..by(SamplerKind::Ancestral) };
-    let settled = |s| SampleConfig { unmask: Unmasking::Confident, guesses: 0.5, ..by(s) };
+    let committed = |s| SampleConfig { unmask: Unmasking::Confident, uncommitted: 0.5, ..by(s) };
     let one = |label, model, sample| Subject { label, model, vocab: VOCAB, tokens: 1, sample };
     let many = |label, model, sample| Subject { label, model, vocab: VOCAB, tokens: 16, sample };
     let wide = |label, model, sample| Subject { label, model, vocab: LARGE, tokens: 16, sample };
@@ -79,8 +79,12 @@ fn subjects() -> Result<Vec<Subject>> {
         many("caption argmax full", attention(ConditionAttention::Full), sample.clone()),
         many("caption multinomial prefix", attention(ConditionAttention::Prefix), by(SamplerKind::Multinomial)),
         many("caption ddim prefix", attention(ConditionAttention::Prefix), by(SamplerKind::Ddim)),
-        many("caption settled", attention(ConditionAttention::Prefix), settled(SamplerKind::Argmax)),
-        many("caption settled multinomial", attention(ConditionAttention::Prefix), settled(SamplerKind::Multinomial)),
+        many("caption committed", attention(ConditionAttention::Prefix), committed(SamplerKind::Argmax)),
+        many(
+            "caption committed multinomial",
+            attention(ConditionAttention::Prefix),
+            committed(SamplerKind::Multinomial),
+        ),
         many("caption twin", twin(&attention(ConditionAttention::Full)), random.clone()),
         many("caption rotary full", turned(attention(ConditionAttention::Full)), sample.clone()),
         many("caption rotary prefix", turned(attention(ConditionAttention::Prefix)), by(SamplerKind::Ddim)),
@@ -93,7 +97,7 @@ fn subjects() -> Result<Vec<Subject>> {
 impl Subject {
     fn model(&self, device: &Device, dtype: DType) -> Result<Trained> {
         let model = Model::new(&self.model, Sizes { vocab: self.vocab, tokens: self.tokens }, device, dtype, 3)?;
-        let model = model.knowing(self.model.method == Method::Tdd && self.sample.settles());
+        let model = model.with_per_token_time(self.model.method == Method::Tdd && self.sample.commits());
         let schedule = Schedule::new(ScheduleKind::Cosine, 1000, self.vocab)?;
         Ok(Trained::bare(model, Process::new(schedule).with_lambda(LAMBDA)?))
     }
@@ -118,11 +122,11 @@ impl Subject {
         let run: Run = Box::new(|round| {
             let (images, ids) = (self.images(&device, BATCH, round)?, ids(round));
             // Tokens given and an end, both other in every round.
-            let given: Vec<Option<u32>> = (0..BATCH * self.tokens)
+            let fixed: Vec<Option<u32>> = (0..BATCH * self.tokens)
                 .map(|i| (i % 5 == round as usize % 5).then_some((i as u32 + round) % 20))
                 .collect();
             let ending = Ending { eos: 24, pad: 25, unk: None, length: None, min_length: 3 + round as usize };
-            let request = Request { given: Some(&given), ending: Some(ending), ..Request::new(Some(&images), &ids) };
+            let request = Request { fixed: Some(&fixed), ending: Some(ending), ..Request::new(Some(&images), &ids) };
             let made = g.generate(&request)?;
             Ok(made.tokens.iter().map(|t| *t as f32).chain(made.log_probs).collect())
         });

@@ -16,7 +16,7 @@ use tweedie::metrics::{Diversity, diversity};
 use tweedie::run::Loaded;
 
 use super::super::eval::Args;
-use super::{bound_text, guesses, name, sampler_name, stopped};
+use super::{bound_text, name, sampler_name, stopped, uncommitted};
 use crate::failure::Result;
 use crate::report::{self, Align, Table, note};
 use crate::shared::clip_scores::{ClipRows, Judge};
@@ -32,8 +32,8 @@ struct Row {
     sampler: SamplerKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     unmask: Option<Unmasking>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    guesses: Option<f32>,
+    #[serde(rename = "guesses", skip_serializing_if = "Option::is_none")] // the key of earlier versions
+    uncommitted: Option<f32>,
     steps: usize,
     guidance: f32,
     candidates: usize,
@@ -55,7 +55,7 @@ impl Row {
     /// Its settings in one line.
     fn name(&self) -> String {
         let best = self.rank.map_or(String::new(), |_| format!(", best of {}", self.best_of()));
-        let sampler = sampler_name(self.sampler, self.unmask, self.guesses);
+        let sampler = sampler_name(self.sampler, self.unmask, self.uncommitted);
         format!("{sampler}, {} steps, guidance {}{best}", self.steps, self.guidance)
     }
 }
@@ -75,8 +75,8 @@ pub fn run(args: &Args, loaded: &Loaded, source: &Sequences, settings: &[SampleC
         rows.push(Row {
             sampler: s.sampler,
             unmask: (!tdd).then_some(s.unmask),
-            guesses: guesses(&loaded.trained.model, s),
-            steps: s.steps_taken(loaded.trained.model.knows(), loaded.trained.model.sizes().tokens),
+            uncommitted: uncommitted(&loaded.trained.model, s),
+            steps: s.steps_taken(loaded.trained.model.per_token_time(), loaded.trained.model.sizes().tokens),
             guidance: s.guidance,
             candidates: s.candidates,
             rank: (s.candidates > 1).then_some(s.rank),
@@ -169,7 +169,7 @@ fn table(rows: &[Row]) -> String {
     for r in rows {
         let s = &r.scores;
         t.row(vec![
-            sampler_name(r.sampler, r.unmask, r.guesses),
+            sampler_name(r.sampler, r.unmask, r.uncommitted),
             r.steps.to_string(),
             r.guidance.to_string(),
             r.best_of(),

@@ -1,4 +1,4 @@
-//! A trace in the terminal: on a screen tokens settle in place, elsewhere a line per step.
+//! A trace in the terminal: on a screen tokens are replaced in place, elsewhere a line per step.
 
 use std::io::{IsTerminal, Write, stdout};
 use std::time::Duration;

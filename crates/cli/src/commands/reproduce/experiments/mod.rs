@@ -113,7 +113,7 @@ fn caption_sampling_name(c: &Config) -> String {
     let how = match c.model.method {
         Method::Mdd if surest => "the surest masked words first",
         Method::Mdd => "masked words in random order",
-        Method::Tdd if c.train.known > 0.0 && s.settles() => "the surest words settled first",
+        Method::Tdd if c.train.clean_tokens > 0.0 && s.commits() => "the most confident words committed first",
         Method::Tdd if s.sampler == SamplerKind::Argmax => "argmax and noise again",
         Method::Tdd => sampler_name(s.sampler),
     };
