@@ -100,10 +100,10 @@ impl ParamsBuilder {
         let grads =
             FlatGrads { data: Tensor::zeros(device, &[end], DType::F32)?, touched: vec![false; self.specs.len()] };
         let low = if low { Some(values.cast(DType::Bf16)?) } else { None };
-        let turned = self.specs.iter().map(|_| Turned::default()).collect();
+        let transposed = self.specs.iter().map(|_| Transposed::default()).collect();
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Ok(Params { number, specs: self.specs, ranges, values, low, turned, grads: Some(grads) })
+        Ok(Params { number, specs: self.specs, ranges, values, low, transposed, grads: Some(grads) })
     }
 }
 
@@ -133,7 +133,7 @@ pub struct Params {
     pub(crate) values: Tensor,
     pub(crate) low: Option<Tensor>,
     /// Weights as CPU products of few rows read them best; made when one asks without wanting gradients.
-    turned: Vec<Turned>,
+    transposed: Vec<Transposed>,
     grads: Option<FlatGrads>,
 }
 
@@ -146,7 +146,7 @@ pub(crate) struct Hidden {
 }
 
 /// A weight matrix transposed, once it was asked for.
-pub(crate) type Turned = Arc<OnceLock<Tensor>>;
+pub(crate) type Transposed = Arc<OnceLock<Tensor>>;
 
 impl Params {
     /// Number of values (without padding).
@@ -233,13 +233,13 @@ impl Params {
         (self.value(id), self.low.as_ref().map(|l| self.part_of(l, id)))
     }
 
-    pub(crate) fn turned(&self, id: ParamId) -> Turned {
-        self.turned[id.0].clone()
+    pub(crate) fn transposed(&self, id: ParamId) -> Transposed {
+        self.transposed[id.0].clone()
     }
 
     /// Forget what was derived from the values: whoever changes them calls this.
     pub(crate) fn values_changed(&mut self) {
-        self.turned.iter_mut().filter(|t| t.get().is_some()).for_each(|t| *t = Turned::default());
+        self.transposed.iter_mut().filter(|t| t.get().is_some()).for_each(|t| *t = Transposed::default());
     }
 
     pub(crate) fn is_frozen(&self, id: ParamId) -> bool {

@@ -12,7 +12,7 @@ use crate::cpu::matmul::transpose;
 use crate::cpu::pool::Buf;
 use crate::device::Device;
 use crate::error::{Error, Result, ensure};
-use crate::params::{ParamId, Params, Turned};
+use crate::params::{ParamId, Params, Transposed};
 use crate::tensor::{DType, Tensor};
 
 pub use grads::Grads;
@@ -91,7 +91,7 @@ pub struct Var {
     /// bf16 copy of a parameter, for products.
     low: Option<Tensor>,
     /// A parameter transposed, where no gradients are wanted.
-    turned: Option<Turned>,
+    transposed: Option<Transposed>,
     /// Where its gradient goes; `None` for constants.
     node: Option<Place>,
 }
@@ -124,9 +124,9 @@ impl Var {
     }
 
     /// A weight \[out, in\] on the CPU as \[in, out\], if it is a parameter outside of training: kept until its values change.
-    pub(crate) fn turned(&self) -> Option<&Tensor> {
+    pub(crate) fn transposed(&self) -> Option<&Tensor> {
         let &[out, inner] = self.shape() else { return None };
-        Some(self.turned.as_ref()?.get_or_init(|| {
+        Some(self.transposed.as_ref()?.get_or_init(|| {
             let mut to = Buf::scratch(out * inner);
             transpose(self.value.f32s(), inner, out, inner, &mut to);
             Tensor::from_buf(to, &[inner, out])
@@ -211,13 +211,13 @@ impl Tape {
 
     /// A value without gradient.
     pub fn constant(&self, value: Tensor) -> Var {
-        Var { value, low: None, turned: None, node: None }
+        Var { value, low: None, transposed: None, node: None }
     }
 
     /// An input whose gradient [`Tape::backward`] returns.
     pub fn leaf(&self, value: Tensor) -> Var {
         let node = self.recording.then(|| self.push(Node::Leaf));
-        Var { value, low: None, turned: None, node }
+        Var { value, low: None, transposed: None, node }
     }
 
     /// A parameter. Frozen parameters take part without gradient.
@@ -225,15 +225,15 @@ impl Tape {
         let (value, low) = params.view(id);
         let node =
             (self.recording && !params.is_frozen(id)).then(|| self.push(Node::Param { id, params: params.number() }));
-        let turned = (!self.recording).then(|| params.turned(id));
-        Var { value, low, turned, node }
+        let transposed = (!self.recording).then(|| params.transposed(id));
+        Var { value, low, transposed, node }
     }
 
     /// Put an op's output on the tape. `op` is only called, and what it saves only kept, if a gradient is wanted.
     pub fn record<B: Backward + 'static>(&self, value: Tensor, inputs: &[&Var], op: impl FnOnce() -> B) -> Var {
         let wanted = self.recording && inputs.iter().any(|v| v.needs_grad());
         let node = wanted.then(|| self.push(Node::Op(Box::new(op()))));
-        Var { value, low: None, turned: None, node }
+        Var { value, low: None, transposed: None, node }
     }
 
     /// Whether an op may keep so many bytes that it could compute again: all of them together keep at most `limit`.

@@ -142,7 +142,7 @@ mod calls {
     use tweedie_engine::ops::choose::{Banned, Choose, How, MAX_BANNED, choose};
     use tweedie_engine::ops::cross_entropy::{Loss, Targets, linear_cross_entropy};
     use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens};
-    use tweedie_engine::ops::rotary::{Turns, rotary};
+    use tweedie_engine::ops::rotary::{RotaryTable, rotary};
     use tweedie_engine::ops::{blend, dropout, linear, patchify, tokens, unmask};
     use tweedie_engine::optim::{AdamConfig, AdamW};
     use tweedie_engine::{Group, Noise, Params, ParamsBuilder, Tape};
@@ -187,9 +187,9 @@ mod calls {
             "patchify" => patchify::patchify(&t(), &v(&[1, 1, 4, 4]), 2, DType::Bf16),
             "dropout" => dropout::dropout(&t(), &v(&[2, 4]), f32::NAN, &noise(), &u32s(&[2])),
             "drop_path" => dropout::drop_path(&t(), &v(&[2, 4]), 1.0, &noise(), &u32s(&[2])),
-            "rotary" => Turns::new(&Device::Cpu, HUGE, 4),
-            "rotary" => Turns::new(&Device::Cpu, 4, 1),
-            "rotary" => rotary(&t(), v(&[1, 2, 4]), &Turns::new(&Device::Cpu, 1, 2)?, 4, 0..2),
+            "rotary" => RotaryTable::new(&Device::Cpu, HUGE, 4),
+            "rotary" => RotaryTable::new(&Device::Cpu, 4, 1),
+            "rotary" => rotary(&t(), v(&[1, 2, 4]), &RotaryTable::new(&Device::Cpu, 1, 2)?, 4, 0..2),
             "linear_cross_entropy" => linear_cross_entropy(&t(), &v(&[2, 4]), &v(&[3, 4]), None,
                 &Loss { targets: Targets::Hard(&u32s(&[2])), weights: None, smoothing: f32::NAN }, None),
             "linear_cross_entropy" => linear_cross_entropy(&t(), &v(&[2, 4]), &v(&[3, 4]), None,

@@ -13,7 +13,7 @@ use tweedie::data::{
     SequenceOptions, SequenceSet, Sequences, Source, Texts,
 };
 use tweedie::engine::{DType, Device, Noise, Tape, Tensor};
-use tweedie::generate::{Merit, consensus, merits};
+use tweedie::generate::{CandidateScores, consensus, score_candidates};
 use tweedie::loss::{MddLoss, NoiseOf, Rows, TddLoss, draw_clean_tokens, mask_tokens};
 use tweedie::metrics::{Classification, captions, clip, diversity};
 use tweedie::model::{DenoiserConfig, Input, Model, ModelConfig, Pass, Sizes};
@@ -299,10 +299,10 @@ fn bounds_and_ranks_of_nothing() {
     let bounds = tdd.of(&Says(4), &Device::Cpu, &batch).unwrap();
     assert!(bounds.of(0).is_some() && bounds.of(1).is_none());
     assert!(Bounds::default().per_token().mean.is_nan() && Bounds::default().of_these().error.is_nan());
-    let merit = Merit::Nats(vec![(3.0, 0.1), (2.0, 0.1)]);
-    assert_eq!((merit.of(1), merit.of(2)), (Some(-2.0), None));
+    let scores = CandidateScores::Nats(vec![(3.0, 0.1), (2.0, 0.1)]);
+    assert_eq!((scores.of(1), scores.of(2)), (Some(-2.0), None));
     assert_eq!(
-        (merit.best(0, 9), merit.best(0, 0), merit.best(2, 2), merit.best(9, usize::MAX)),
+        (scores.best(0, 9), scores.best(0, 0), scores.best(2, 2), scores.best(9, usize::MAX)),
         (Some(1), None, None, None)
     );
     assert!(consensus(&[]).is_empty());
@@ -310,7 +310,7 @@ fn bounds_and_ranks_of_nothing() {
     let t = Trained { tokenizer, ..Trained::bare(model(Method::Tdd), process()) };
     for (tokens, k) in [(8, 2), (8, 0), (7, 2), (0, 2), (8, 1), (8, usize::MAX)] {
         for rank in [Rank::Consensus, Rank::Bound] {
-            let made = merits(&t, None, &[0], &vec![1; tokens], k, rank, 1);
+            let made = score_candidates(&t, None, &[0], &vec![1; tokens], k, rank, 1);
             assert_eq!(made.is_ok(), (tokens, k) == (8, 2), "{tokens} {k}");
         }
     }

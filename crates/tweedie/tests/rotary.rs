@@ -74,7 +74,7 @@ fn gelu_tanh(x: f64) -> f64 {
 }
 
 /// Attention where the query at i meets the key at j through their distance: pair c of a head, read as complex numbers, adds
-/// Re(q·k̄·e^{i(i − j)θ_c}). Values are not turned, and no token has a position of its own.
+/// Re(q·k̄·e^{i(i − j)θ_c}). Values are not rotated, and no token has a position of its own.
 fn by_distances(qkv: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let (head, half) = (WIDTH / HEADS, WIDTH / HEADS / 2);
     let score = |i: usize, j: usize, h: usize| {

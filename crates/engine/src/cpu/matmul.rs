@@ -116,14 +116,14 @@ fn direct(
     serial: bool,
 ) {
     let (m, n, k) = dims;
-    let turned;
+    let transposed;
     let (b, b_stride) = match b.op {
         Op::N => (b.data, b.stride),
         Op::T => {
             let mut to = Buf::scratch(n * k);
             transpose(b.data, b.stride, n, k, &mut to);
-            turned = to;
-            (&turned[..], n)
+            transposed = to;
+            (&transposed[..], n)
         }
     };
     let a_strides = if a.op == Op::N { (a.stride, 1) } else { (1, a.stride) };

@@ -1,4 +1,4 @@
-//! Where the copy engine of Hopper finds tiles of a tensor.
+//! TMA descriptors: where the copy engine of Hopper (TMA, the tensor memory accelerator) finds tiles of a tensor.
 
 use std::ffi::c_void;
 
@@ -24,7 +24,7 @@ pub(crate) struct Tiles {
     pub tile_rows: usize,
 }
 
-/// A `TileMap` of bulk.cu: the driver's encoding of [`Tiles`].
+/// A `TileMap` of bulk.cu, that is a TMA descriptor (tensor map): the driver's encoding of [`Tiles`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TileMap(pub(super) sys::CUtensorMap);
 

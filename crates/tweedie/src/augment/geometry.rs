@@ -398,9 +398,9 @@ mod tests {
     #[test]
     fn a_quarter_turn_is_exact() {
         let image = counted(4, 4, 3);
-        let turned = rotate(&image, 90.0, Interpolation::Bilinear, &[0; 3]);
+        let rotated = rotate(&image, 90.0, Interpolation::Bilinear, &[0; 3]);
         for (x, y) in (0..4).flat_map(|x| (0..4).map(move |y| (x, y))) {
-            assert_eq!(turned.pixel(x, y), image.pixel(3 - y, x)); // counter-clockwise
+            assert_eq!(rotated.pixel(x, y), image.pixel(3 - y, x)); // counter-clockwise
         }
     }
 }

@@ -9,7 +9,7 @@ mod template;
 mod trace;
 
 pub use ends::{bound_of_texts, free_ending};
-pub use rank::{Merit, consensus, merits};
+pub use rank::{CandidateScores, consensus, score_candidates};
 pub use template::{infill, prompt};
 pub use trace::{Step, Token};
 
@@ -235,16 +235,16 @@ impl<'a> Generator<'a> {
     /// Candidates of each example, the best first.
     fn ranked(&self, r: &TextRequest, mut all: Vec<Text>, tokens: &[u32]) -> Result<Vec<Text>> {
         let k = self.sample.candidates;
-        let merit = merits(&self.trained, r.images, r.examples, tokens, k, self.sample.rank, self.draws)?;
+        let scores = score_candidates(&self.trained, r.images, r.examples, tokens, k, self.sample.rank, self.draws)?;
         for (i, text) in all.iter_mut().enumerate() {
-            match &merit {
-                Merit::Nats(nats) => text.nats = nats.get(i).copied(),
-                Merit::Consensus(likeness) => text.consensus = likeness.get(i).copied(),
+            match &scores {
+                CandidateScores::Nats(nats) => text.nats = nats.get(i).copied(),
+                CandidateScores::Consensus(likeness) => text.consensus = likeness.get(i).copied(),
             }
         }
-        let merit = |i: usize| merit.of(i).unwrap_or(f64::NEG_INFINITY);
+        let score = |i: usize| scores.of(i).unwrap_or(f64::NEG_INFINITY);
         let mut order: Vec<usize> = (0..all.len()).collect();
-        order.chunks_mut(k).for_each(|o| o.sort_by(|a, b| merit(*b).total_cmp(&merit(*a))));
+        order.chunks_mut(k).for_each(|o| o.sort_by(|a, b| score(*b).total_cmp(&score(*a))));
         let mut all: Vec<Option<Text>> = all.into_iter().map(Some).collect();
         Ok(order.into_iter().filter_map(|i| all[i].take()).collect())
     }

@@ -15,19 +15,19 @@ const N: usize = 4;
 
 /// How good each candidate is; higher is better.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Merit {
+pub enum CandidateScores {
     /// Bound on −ln p in nats with its standard error.
     Nats(Vec<(f64, f64)>),
     /// Likeness to the other candidates, 0 to 1.
     Consensus(Vec<f64>),
 }
 
-impl Merit {
+impl CandidateScores {
     /// What candidate `i` is ranked by, if there is such; higher is better.
     pub fn of(&self, i: usize) -> Option<f64> {
         match self {
-            Merit::Nats(all) => all.get(i).map(|nats| -nats.0),
-            Merit::Consensus(all) => all.get(i).copied(),
+            CandidateScores::Nats(all) => all.get(i).map(|nats| -nats.0),
+            CandidateScores::Consensus(all) => all.get(i).copied(),
         }
     }
 
@@ -38,9 +38,9 @@ impl Merit {
     }
 }
 
-/// Merits of `k` candidates for each of `examples`: tokens \[B·k·N\], padded behind their end, those of an example in a row.
+/// Scores of `k` candidates for each of `examples`: tokens \[B·k·N\], padded behind their end, those of an example in a row.
 /// `images` has one for each example, if the model looks at them.
-pub fn merits(
+pub fn score_candidates(
     t: &Trained,
     images: Option<&Tensor>,
     examples: &[u32],
@@ -48,7 +48,7 @@ pub fn merits(
     k: usize,
     rank: Rank,
     draws: usize,
-) -> Result<Merit> {
+) -> Result<CandidateScores> {
     let (n, tokenizer) = (t.model.sizes().tokens, t.tokenizer()?);
     if k == 0 || Some(tokens.len()) != examples.len().checked_mul(k).and_then(|rows| rows.checked_mul(n)) {
         let (b, len) = (examples.len(), tokens.len());
@@ -59,7 +59,7 @@ pub fn merits(
         Rank::Consensus => {
             let text = |row: &&[u32]| row.iter().rposition(|x| *x != tokenizer.pad()).map_or(0, |i| i + 1);
             let texts: Vec<&[u32]> = rows.iter().map(|row| &row[..text(row)]).collect();
-            Ok(Merit::Consensus(texts.par_chunks_exact(k).flat_map_iter(consensus).collect()))
+            Ok(CandidateScores::Consensus(texts.par_chunks_exact(k).flat_map_iter(consensus).collect()))
         }
         Rank::Bound => {
             let mut all = vec![(0.0, 0.0); rows.len()];
@@ -72,7 +72,7 @@ pub fn merits(
                     all[i * k + c] = bound;
                 }
             }
-            Ok(Merit::Nats(all))
+            Ok(CandidateScores::Nats(all))
         }
     }
 }
@@ -119,9 +119,9 @@ mod tests {
 
     #[test]
     fn the_text_most_agree_with_is_the_best() {
-        let c = Merit::Consensus(consensus(&[&[9, 8, 7, 6], &[1, 2, 3, 4], &[1, 2, 3, 5], &[1, 2, 3, 4]]));
+        let c = CandidateScores::Consensus(consensus(&[&[9, 8, 7, 6], &[1, 2, 3, 4], &[1, 2, 3, 5], &[1, 2, 3, 4]]));
         assert_eq!(c.best(0, 4), Some(1));
-        assert_eq!(Merit::Consensus(consensus(&[&[1]])), Merit::Consensus(vec![0.0]));
-        assert_eq!(Merit::Nats(vec![(3.0, 0.1), (2.0, 0.1), (2.5, 0.0)]).best(0, 3), Some(1));
+        assert_eq!(CandidateScores::Consensus(consensus(&[&[1]])), CandidateScores::Consensus(vec![0.0]));
+        assert_eq!(CandidateScores::Nats(vec![(3.0, 0.1), (2.0, 0.1), (2.5, 0.0)]).best(0, 3), Some(1));
     }
 }

@@ -83,8 +83,8 @@ pub enum Positions {
     /// A learned vector per place is added, which starts as sines and cosines.
     #[default]
     Waves,
-    /// Queries and keys of every block are turned by angles that grow with the place, so that attention sees distances alone.
-    /// Condition tokens are not turned and keep their learned vectors.
+    /// Queries and keys of every block are rotated by angles that grow with the place, so that attention sees distances alone.
+    /// Condition tokens are not rotated and keep their learned vectors.
     Rotary,
 }
 
@@ -150,7 +150,9 @@ impl DenoiserConfig {
             return wrong("positions = \"rotary\" needs attention, which kind = \"mlp\" has not".into());
         }
         if self.positions == Positions::Rotary && width / heads < 2 {
-            return wrong(format!("positions = \"rotary\" turns pairs: width = {width} must be above heads = {heads}"));
+            return wrong(format!(
+                "positions = \"rotary\" rotates pairs: width = {width} must be above heads = {heads}"
+            ));
         }
         Ok(())
     }

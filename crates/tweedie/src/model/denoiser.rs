@@ -5,15 +5,15 @@ use std::ops::Range;
 use tweedie_engine::ops::attention::Rows;
 use tweedie_engine::ops::linear::linear;
 use tweedie_engine::ops::noisy_input::noisy_input;
-use tweedie_engine::ops::rotary::Turns;
+use tweedie_engine::ops::rotary::RotaryTable;
 use tweedie_engine::ops::{elementwise, tokens};
 use tweedie_engine::{Act, Device, Group, ParamId, Tape, Tensor, Var};
 
+use super::adaln::{DitBlock, MlpBlock};
 use super::build::{Init, Plan};
 use super::config::{ConditionAttention, DenoiserConfig, DenoiserKind, Positions};
 use super::context::{Context, Input, Keys, Seen, append};
 use super::layers::{Block, BlockShape, Ids, Linear, Norm, Pass, Places};
-use super::steered::{DitBlock, MlpBlock};
 use super::vit::Gelu;
 use crate::error::{Error, Result};
 
@@ -50,7 +50,7 @@ pub(crate) struct Denoiser {
     /// Learned positions of the condition tokens and, unless rotary, of the noisy ones.
     pos: Option<usize>,
     /// The angles of rotary positions, once there is a device.
-    turns: Option<Turns>,
+    angles: Option<RotaryTable>,
     time1: Linear,
     time2: Linear,
     body: Body,
@@ -79,7 +79,7 @@ struct Condition {
 
 /// Sizes around the denoiser.
 #[derive(Clone, Copy)]
-pub(crate) struct Around {
+pub(crate) struct DenoiserSpec {
     pub vocab: usize,
     pub tokens: usize,
     /// Reads token ids, some of them masked, instead of noisy vectors.
@@ -92,7 +92,7 @@ pub(crate) struct Around {
 }
 
 impl Denoiser {
-    pub fn plan(plan: &mut Plan, name: &str, c: &DenoiserConfig, gelu: Gelu, a: Around) -> Denoiser {
+    pub fn plan(plan: &mut Plan, name: &str, c: &DenoiserConfig, gelu: Gelu, a: DenoiserSpec) -> Denoiser {
         let d = c.width;
         // Each row reads one class: variance 1/V would drown a single class, so as wide as an embedding.
         let spread = 0.02_f32.max(1.0 / (a.vocab as f32).sqrt());
@@ -151,7 +151,7 @@ impl Denoiser {
             token_in,
             condition,
             pos,
-            turns: None,
+            angles: None,
             time1,
             time2,
             body,
@@ -164,14 +164,14 @@ impl Denoiser {
     /// Bring what is no parameter to the device: here, before any step, since a captured one must not copy from the host.
     pub fn upload_constants(&mut self, device: &Device) -> Result<()> {
         if self.config.positions == Positions::Rotary {
-            self.turns = Some(Turns::new(device, self.tokens, self.config.width / self.config.heads)?);
+            self.angles = Some(RotaryTable::new(device, self.tokens, self.config.width / self.config.heads)?);
         }
         Ok(())
     }
 
     /// Rotary positions of the noisy tokens, which come after `first` others.
     fn places(&self, first: usize) -> Option<Places> {
-        self.turns.clone().map(|turns| Places { turns, first })
+        self.angles.clone().map(|angles| Places { angles, first })
     }
 
     /// `x` with the learned positions of the tokens `which`, where there are any.
@@ -322,20 +322,20 @@ impl Denoiser {
                 }
             }
             (Body::Dit(blocks), _) => {
-                // Time and mean condition steer the norms; the tokens themselves attend to each other.
-                let steer = self.steer(p, time, y.shape()[0], context)?;
+                // Time and mean condition modulate the norms (adaLN); the tokens themselves attend to each other.
+                let modulation = self.modulation_input(p, time, y.shape()[0], context)?;
                 let mut x = self.join(p, ids, &y, context)?;
                 let places = self.places(self.cond_tokens);
                 for b in blocks {
-                    x = b.forward(p, ids, &x, &steer, places.as_ref())?;
+                    x = b.forward(p, ids, &x, &modulation, places.as_ref())?;
                 }
                 self.noisy_part(p, x)?
             }
             (Body::Mlp(blocks), _) => {
-                let steer = self.steer(p, time, y.shape()[0], context)?;
+                let modulation = self.modulation_input(p, time, y.shape()[0], context)?;
                 let mut x = y;
                 for b in blocks {
-                    x = b.forward(p, ids, &x, &steer)?;
+                    x = b.forward(p, ids, &x, &modulation)?;
                 }
                 x
             }
@@ -393,7 +393,7 @@ impl Denoiser {
     }
 
     /// Time and mean condition in one vector, \[B, d\].
-    fn steer(&self, p: &Pass, time: &Var, examples: usize, context: &Context) -> Result<Var> {
+    fn modulation_input(&self, p: &Pass, time: &Var, examples: usize, context: &Context) -> Result<Var> {
         let shared = time.shape()[0] != examples;
         let Some(cond) = self.seen(context)? else {
             return Ok(if shared { tokens::repeat(p.tape, time, examples)? } else { time.clone() });

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use tweedie_engine::ops::attention::{Mask, Rows, attention, cross_attention, joint_attention};
-use tweedie_engine::ops::rotary::{Turns, rotary};
+use tweedie_engine::ops::rotary::{RotaryTable, rotary};
 use tweedie_engine::ops::{dropout, elementwise, linear, norm, tokens};
 use tweedie_engine::{Act, DType, Group, Noise, ParamId, Params, Tape, Tensor, Var};
 
@@ -22,14 +22,14 @@ pub struct Pass<'a> {
     /// Type of activations.
     pub dtype: DType,
     /// Randomness of regularisation; `None` at evaluation.
-    pub drop: Option<Drop>,
+    pub drop: Option<DropPath>,
     /// Keep only block inputs and compute the rest again for the backward pass.
     pub recompute: bool,
 }
 
-/// Randomness for drop path: a stream and the examples' ids.
+/// Randomness for drop path (stochastic depth): a stream and the examples' ids.
 #[derive(Clone)]
-pub struct Drop {
+pub struct DropPath {
     /// The stream; each layer takes a later step of it.
     pub noise: Noise,
     /// Example ids, u32 \[B\].
@@ -108,19 +108,19 @@ impl Norm {
     }
 }
 
-/// Rotary positions: the tokens from `first` on, one for each place of `turns`, have their queries and keys turned.
+/// Rotary positions: the tokens from `first` on, one for each place of `angles`, have their queries and keys rotated.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
-    pub turns: Turns,
+    pub angles: RotaryTable,
     pub first: usize,
 }
 
 impl Places {
-    /// `qkv` \[B, L, 3·d\] with queries and keys turned; as it is where there are no rotary positions.
-    pub fn turn(places: Option<&Places>, t: &Tape, qkv: Var) -> tweedie_engine::Result<Var> {
-        let Some(Places { turns, first }) = places else { return Ok(qkv) };
+    /// `qkv` \[B, L, 3·d\] with queries and keys rotated; as it is where there are no rotary positions.
+    pub fn rotate(places: Option<&Places>, t: &Tape, qkv: Var) -> tweedie_engine::Result<Var> {
+        let Some(Places { angles, first }) = places else { return Ok(qkv) };
         let columns = qkv.value().width() / 3 * 2;
-        rotary(t, qkv, turns, columns, *first..*first + turns.places())
+        rotary(t, qkv, angles, columns, *first..*first + angles.places())
     }
 }
 
@@ -281,9 +281,9 @@ impl Block {
         w: &Weights,
         wanted: &Wanted,
         places: Option<&Places>,
-        drop: Option<&Drop>,
+        drop: Option<&DropPath>,
     ) -> tweedie_engine::Result<Var> {
-        let qkv = Places::turn(places, t, w.project(t, x)?)?;
+        let qkv = Places::rotate(places, t, w.project(t, x)?)?;
         let (x, a) = match wanted {
             Wanted::All { prefix } => {
                 (x.clone(), attention(t, &qkv, self.heads, &Mask { keys: None, prefix: *prefix })?)
@@ -386,7 +386,7 @@ impl Block {
         places: Option<&Places>,
         w: &Weights,
     ) -> tweedie_engine::Result<Var> {
-        let qkv = Places::turn(places, t, w.project(t, x)?)?;
+        let qkv = Places::rotate(places, t, w.project(t, x)?)?;
         let a = joint_attention(t, &qkv, kv, rows, self.heads)?;
         self.after_attention(t, x, &a, w)
     }
@@ -417,10 +417,10 @@ mod tests {
     use tweedie_engine::{Device, ops::mean_square};
 
     /// Value, gradient of the input and of all parameters, where only the last tokens are read.
-    fn last_tokens(tail: bool, prefix: usize, recompute: bool, turned: bool) -> Vec<Vec<f32>> {
+    fn last_tokens(tail: bool, prefix: usize, recompute: bool, rotated: bool) -> Vec<Vec<f32>> {
         let (width, from) = (24, 5);
-        let turns = Turns::new(&Device::Cpu, 3, width / 3).unwrap();
-        let places = turned.then_some(Places { turns, first: 4 });
+        let angles = RotaryTable::new(&Device::Cpu, 3, width / 3).unwrap();
+        let places = rotated.then_some(Places { angles, first: 4 });
         let places = places.as_ref();
         let mut plan = Plan::default();
         let shape = BlockShape { width, heads: 3, mlp: 40, act: Act::GeluErf, drop_path: 0.0, index: 0 };
@@ -450,10 +450,10 @@ mod tests {
     /// What is left out of a block that only its last tokens are read of changes neither them nor any gradient.
     #[test]
     fn the_tail_of_a_block_is_the_block_cut_off() {
-        for (prefix, recompute, turned) in
+        for (prefix, recompute, rotated) in
             [(0, false, false), (0, true, false), (5, false, false), (0, false, true), (0, true, true), (5, true, true)]
         {
-            let run = |tail: bool| last_tokens(tail, prefix, recompute, turned);
+            let run = |tail: bool| last_tokens(tail, prefix, recompute, rotated);
             let (want, got) = (run(false), run(true));
             for (want, got) in want.iter().zip(&got) {
                 let size = want.iter().fold(1e-3_f32, |m, x| m.max(x.abs()));

@@ -2,13 +2,13 @@
 //! and MDD of sequences) or a linear head (MDD of one token). Names and layouts of weights are PyTorch's. Begin with [`ModelConfig::preset`] and
 //! [`Model::new`].
 
+mod adaln;
 mod build;
 mod config;
 mod context;
 mod denoiser;
 mod layers;
 mod pretrained;
-mod steered;
 mod vit;
 
 pub use config::{
@@ -16,7 +16,7 @@ pub use config::{
     Sizes,
 };
 pub use context::{Context, Input};
-pub use layers::{Drop, Pass};
+pub use layers::{DropPath, Pass};
 pub use pretrained::load_encoder;
 pub(crate) use pretrained::resize_patches;
 pub use vit::{Gelu, VitConfig};
@@ -31,7 +31,7 @@ use crate::error::{Error, Result};
 use crate::limits::{fits, within};
 use build::Plan;
 use context::Seen;
-use denoiser::{Around, Denoiser, time_table};
+use denoiser::{Denoiser, DenoiserSpec, time_table};
 use layers::{Ids, Linear};
 use vit::Vit;
 
@@ -73,7 +73,7 @@ fn plan(config: &ModelConfig, sizes: Sizes) -> Result<(Plan, Network)> {
     let head = if config.method == Method::Mdd && sizes.tokens == 1 && image {
         Head::Linear(Linear::plan(&mut plan, "head", e.width, sizes.vocab))
     } else {
-        let around = Around {
+        let spec = DenoiserSpec {
             vocab: sizes.vocab,
             tokens: sizes.tokens,
             masked: config.method == Method::Mdd,
@@ -86,7 +86,7 @@ fn plan(config: &ModelConfig, sizes: Sizes) -> Result<(Plan, Network)> {
             },
             blocks_before: if image { e.depth } else { 0 },
         };
-        Head::Denoiser(Box::new(Denoiser::plan(&mut plan, "denoiser", &config.denoiser, config.gelu, around)))
+        Head::Denoiser(Box::new(Denoiser::plan(&mut plan, "denoiser", &config.denoiser, config.gelu, spec)))
     };
     if config.freeze_encoder {
         plan.freeze("encoder.");

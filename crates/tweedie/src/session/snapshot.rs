@@ -54,7 +54,7 @@ pub fn snapshot(t: &Trainer) -> Result<Snapshot<'static>> {
         batch: (t.step() % batches) as u64,
         seed: t.config.seed,
         // More is better, as in every run before: bits are noted with a minus.
-        best: Some(t.best().map_or(0.0, |b| b.merit())),
+        best: Some(t.best().map_or(0.0, |b| b.score())),
         classes: t.trained.class_names.clone(),
         skipped: stats.skipped as u64,
         extra,
@@ -124,7 +124,7 @@ pub fn restore_from(t: &mut Trainer, path: &Path, s: Snapshot<'static>) -> Resul
         t.optimizer_mut().restore(name, values)?;
     }
     let best_step = s.state.extra.get(BEST_STEP).and_then(|v| v.as_u64()).unwrap_or(0);
-    let best = s.state.best.map(|merit| (t.metric(0.0).with_merit(merit), best_step as usize));
+    let best = s.state.best.map(|score| (t.metric(0.0).with_score(score), best_step as usize));
     t.set_position(s.state.step as usize, best.filter(|b| b.1 > 0));
     Ok(())
 }

@@ -40,17 +40,17 @@ impl Metric {
 
     /// Whether it is at least as good as `other`, which measures the same. What is not a number is worse than any.
     pub fn is_as_good_as(&self, other: &Metric) -> bool {
-        self.value.is_finite() && (other.value.is_nan() || self.merit() >= other.merit())
+        self.value.is_finite() && (other.value.is_nan() || self.score() >= other.score())
     }
 
     /// A number of which more is always better: what checkpoints note.
-    pub fn merit(&self) -> f64 {
+    pub fn score(&self) -> f64 {
         if self.higher_is_better { self.value } else { -self.value }
     }
 
-    /// The same metric with the value that has this merit.
-    pub fn with_merit(self, merit: f64) -> Metric {
-        Metric { value: if self.higher_is_better { merit } else { -merit }, ..self }
+    /// The same metric with the value that has this score.
+    pub fn with_score(self, score: f64) -> Metric {
+        Metric { value: if self.higher_is_better { score } else { -score }, ..self }
     }
 }
 
@@ -226,7 +226,7 @@ mod tests {
         assert!(Metric::bits_per_token(1.4).is_as_good_as(&Metric::bits_per_token(1.5)));
         let (bits, none) = (Metric::bits_per_token(1.4), Metric::bits_per_token(f64::NAN));
         assert!(bits.is_as_good_as(&none) && !none.is_as_good_as(&bits) && !none.is_as_good_as(&none));
-        assert_eq!(bits.with_merit(bits.merit()), bits);
+        assert_eq!(bits.with_score(bits.score()), bits);
     }
 
     /// Lines of earlier versions are read by the same names.

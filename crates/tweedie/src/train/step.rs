@@ -16,7 +16,7 @@ use super::Trainer;
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::loss::{MddLoss, NoiseOf, Rows, TddLoss, mask_tokens, mdd_class_loss};
-use crate::model::{Drop, Pass};
+use crate::model::{DropPath, Pass};
 
 impl Trainer {
     /// One optimizer step on `batch`; the loss stays on the device.
@@ -85,7 +85,7 @@ impl Trainer {
         let (m, c, k) = (&self.trained.model, &self.config, self.config.train.noisy_copies);
         let ids = (range.start as u32..range.end as u32).collect();
         let examples = Tensor::from_u32(&m.device(), &[range.len()], ids)?;
-        let drop = Drop { noise: self.at(&self.drop_key), examples };
+        let drop = DropPath { noise: self.at(&self.drop_key), examples };
         let drop = (c.model.encoder.drop_path > 0.0).then_some(drop);
         let p = Pass { tape, params: &m.params, dtype: m.dtype(), drop, recompute: c.train.recompute };
         let rows = rows.part(range.start * k..range.end * k, m.sizes().tokens, m.sizes().vocab);

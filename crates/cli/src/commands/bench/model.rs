@@ -278,7 +278,7 @@ pub fn train(args: &TrainArgs) -> Result<()> {
         c.train.epochs = 1_000_000; // the learning rate does not end
         c.check_memory(&device)?; // before the data are made up
         progress.say("train", &format!("{} batch {b}", args.model.preset));
-        let mut trainer = Trainer::new(&c, synthetic::material(&c, vocab)?, &device)?;
+        let mut trainer = Trainer::new(&c, synthetic::training_set(&c, vocab)?, &device)?;
         let c = trainer.config.clone();
         let batch = synthetic::batch(&c, b);
         let e = &c.model.encoder;
@@ -374,7 +374,7 @@ pub fn sample(args: &SampleArgs) -> Result<()> {
     for &b in &args.batch {
         let (c, vocab) = args.model.config(b)?;
         c.check_memory(&device)?; // before the data are made up
-        let trainer = Trainer::new(&c, synthetic::material(&c, vocab)?, &device)?;
+        let trainer = Trainer::new(&c, synthetic::training_set(&c, vocab)?, &device)?;
         let (c, t) = (trainer.config.clone(), &trainer.trained);
         let batch = synthetic::batch(&c, b);
         let e = &c.model.encoder;

@@ -113,9 +113,9 @@ pub(super) fn forward(
     } else if few(&p) {
         launch_few(c, &p, "attention_fwd_few", all)?;
     } else {
-        let lies = Lies { q: q.ptr(), k, v, own: p.lk, common: None };
+        let layout = QkvLayout { q: q.ptr(), k, v, own: p.lk, common: None };
         match group_of(c, mask, &p, Group::forward) {
-            Some(group) => launch_group(c, &p, &group, &lies, &o, lse.as_ref())?,
+            Some(group) => launch_group(c, &p, &group, &layout, &o, lse.as_ref())?,
             None => launch_forward(c, &p, all, None)?,
         }
     }
@@ -139,8 +139,8 @@ pub(super) fn forward_joint(
     let own = Plan { kv_row: p.q_row, k_at: p.heads * p.size, ..*p };
     let (k, v) = (at(qkv, own.k_at), at(qkv, own.v_at()));
     if let Some(group) = group_of(c, None, &own, Group::forward) {
-        let lies = Lies { q: qkv.ptr(), k, v, own: p.lq, common: Some((keys, rows)) };
-        launch_group(c, &own, &group, &lies, &o, lse.as_ref())?;
+        let layout = QkvLayout { q: qkv.ptr(), k, v, own: p.lq, common: Some((keys, rows)) };
+        launch_group(c, &own, &group, &layout, &o, lse.as_ref())?;
     } else {
         let mut all = args![qkv, k, v, &o, lse.as_ref(), None::<&Tensor>].to_vec();
         all.extend(own_dimensions(&own, p.lq));
@@ -161,7 +161,7 @@ fn launch_few(c: &Cuda, p: &Plan, name: &'static str, mut args: Vec<Arg>) -> Res
     c.launch(&SOURCE_FEW, p.size as u32, name, (items.div_ceil(THREADS / lanes), 1, 1), THREADS, 0, &args)
 }
 
-/// How warpgroups do it, on chips that have such products; they know neither mask nor prefix.
+/// How warpgroups do it (wgmma and TMA), on chips that have such products; they take neither mask nor prefix.
 fn group_of(
     c: &Cuda,
     mask: Option<&Tensor>,
@@ -173,8 +173,8 @@ fn group_of(
     rule(p.size, p.lq, p.lk, info.shared_per_block).filter(|_| able)
 }
 
-/// Where queries, keys and values lie: the last `own` keys at `k` and `v`, the others in a row of shared keys.
-struct Lies<'a> {
+/// Memory layout of queries, keys and values: the last `own` keys at `k` and `v`, the others in a row of shared keys.
+struct QkvLayout<'a> {
     q: u64,
     k: u64,
     v: u64,
@@ -182,8 +182,8 @@ struct Lies<'a> {
     common: Option<(&'a Tensor, &'a Rows)>,
 }
 
-impl Lies<'_> {
-    /// Maps for queries, `query_rows` at a time, and for all keys and values of an example: q, k, v, the shared keys.
+impl QkvLayout<'_> {
+    /// TMA maps for queries, `query_rows` at a time, and for all keys and values of an example: q, k, v, the shared keys.
     fn maps(&self, c: &Cuda, p: &Plan, query_rows: usize, key_rows: usize) -> Result<[TileMap; 4]> {
         let (columns, count, shared) = (p.heads * p.size, p.batch, p.lk - self.own);
         let (matrix, tile_rows) = (p.lq * p.q_row, query_rows);
@@ -201,7 +201,7 @@ impl Lies<'_> {
     }
 }
 
-fn launch_group(c: &Cuda, p: &Plan, g: &Group, x: &Lies, o: &Tensor, lse: Option<&Tensor>) -> Result<()> {
+fn launch_group(c: &Cuda, p: &Plan, g: &Group, x: &QkvLayout, o: &Tensor, lse: Option<&Tensor>) -> Result<()> {
     let maps = x.maps(c, p, p.lq.next_multiple_of(16), g.key_rows)?;
     let (of, items) = (x.common.map(|c| &c.1.of), p.batch * p.heads);
     let all = args![of, p.lk - x.own, g.key_rows, o, lse, items, p.heads, p.lq, p.lk, p.scale, g.stages];
@@ -312,8 +312,8 @@ impl Saved<'_> {
         let p = &self.plan;
         let (own, [_, of, d_common, count]) = self.common(common);
         let (k, v) = (at(&self.kv, p.k_at), at(&self.kv, p.v_at()));
-        let lies = Lies { q: self.q.ptr(), k, v, own, common: common.map(|c| (c.0, c.1)) };
-        let [q, k, v, shared] = lies.maps(c, p, GROUP_ROUND, g.key_rows)?;
+        let layout = QkvLayout { q: self.q.ptr(), k, v, own, common: common.map(|c| (c.0, c.1)) };
+        let [q, k, v, shared] = layout.maps(c, p, GROUP_ROUND, g.key_rows)?;
         let (columns, rows, tile_rows) = (p.heads * p.size, p.lq, GROUP_ROUND);
         let like_o = |x: &Tensor| {
             let (row, matrix) = (columns, p.lq * columns);

@@ -37,8 +37,8 @@ pub(super) fn forward(
             }
         });
     }
-    let turned = if is_direct(rows, inner) { layer.w.turned() } else { None };
-    let w = match turned {
+    let transposed = if is_direct(rows, inner) { layer.w.transposed() } else { None };
+    let w = match transposed {
         Some(w) => n(w.f32s(), out),
         None => t(layer.w.value().f32s(), inner),
     };

@@ -1,14 +1,14 @@
 //! Rotation on the CPU.
 
-use super::Turn;
+use super::Rotation;
 use crate::cpu::math::simd;
 use crate::cpu::par;
 
-/// Turn x (b, l, w) in place.
-pub(super) fn turn(x: &mut [f32], l: usize, w: usize, turn: &Turn) {
-    let (head, columns, rows) = (turn.turns.head, turn.columns, &turn.rows);
-    let (half, table) = (head / 2, turn.turns.table.f32s());
-    let sign = if turn.back { -1.0 } else { 1.0 };
+/// Rotate x (b, l, w) in place.
+pub(super) fn rotate(x: &mut [f32], l: usize, w: usize, rotation: &Rotation) {
+    let (head, columns, rows) = (rotation.angles.head, rotation.columns, &rotation.rows);
+    let (half, table) = (head / 2, rotation.angles.table.f32s());
+    let sign = if rotation.back { -1.0 } else { 1.0 };
     par::rows(x, w, columns * 2, |first, x| {
         simd(
             #[inline(always)]

@@ -1,4 +1,4 @@
-//! Rotary position embeddings: queries and keys are turned by angles that grow with their place, so that their products
+//! Rotary position embeddings: queries and keys are rotated by angles that grow with their place, so that their products
 //! depend on distances alone.
 
 mod cpu;
@@ -20,19 +20,19 @@ crate::cuda::source!("rotary.cu");
 
 /// Cosines and sines of the angles of every place, on a device. Made once: nothing is copied from the host when they are used.
 #[derive(Clone, Debug)]
-pub struct Turns {
+pub struct RotaryTable {
     /// f32 \[places, 2, head/2\]: cosines, then sines.
     table: Tensor,
     head: usize,
 }
 
-impl Turns {
-    /// Angles of `places` places for heads of `head` columns: pair i of place l turns by l·10000^(−2i/head).
-    pub fn new(device: &Device, places: usize, head: usize) -> Result<Turns> {
+impl RotaryTable {
+    /// Angles of `places` places for heads of `head` columns: pair i of place l is rotated by l·10000^(−2i/head).
+    pub fn new(device: &Device, places: usize, head: usize) -> Result<RotaryTable> {
         ensure!(
             places > 0 && head > 1,
             "rotary",
-            "{places} places and heads of {head} columns: there is nothing to turn"
+            "{places} places and heads of {head} columns: there is nothing to rotate"
         );
         let half = head / 2;
         let mut v = Vec::with_capacity(check::elements("rotary", &[places, 2, half])?);
@@ -41,7 +41,7 @@ impl Turns {
             v.extend((0..half).map(|i| angle(i).cos() as f32));
             v.extend((0..half).map(|i| angle(i).sin() as f32));
         }
-        Ok(Turns { table: Tensor::from_f32(device, &[places, 2, half], v)?, head })
+        Ok(RotaryTable { table: Tensor::from_f32(device, &[places, 2, half], v)?, head })
     }
 
     /// Number of places.
@@ -50,10 +50,10 @@ impl Turns {
     }
 }
 
-/// What is turned, and which way.
+/// What is rotated, and which way.
 #[derive(Clone, Debug)]
-struct Turn {
-    turns: Turns,
+struct Rotation {
+    angles: RotaryTable,
     columns: usize,
     rows: Range<usize>,
     back: bool,
@@ -61,16 +61,16 @@ struct Turn {
 
 struct Rotary {
     x: Var,
-    turn: Turn,
+    rotation: Rotation,
 }
 
 /// `x` \[B, L, W\] where the first `columns` columns (whole heads; two thirds of packed queries, keys and values) of the rows
-/// `rows` are turned: in each head the pairs (i, i + head/2), by the angles of the row's place, which is 0 at `rows.start`.
+/// `rows` are rotated: in each head the pairs (i, i + head/2), by the angles of the row's place, which is 0 at `rows.start`.
 /// The last column of an odd head, other columns and other rows stay as they are. An `x` that nobody else holds is overwritten.
-pub fn rotary(tape: &Tape, mut x: Var, turns: &Turns, columns: usize, rows: Range<usize>) -> Result<Var> {
+pub fn rotary(tape: &Tape, mut x: Var, angles: &RotaryTable, columns: usize, rows: Range<usize>) -> Result<Var> {
     let [_, l, w] = check::tokens("rotary", x.value())?;
     check::compute_type("rotary", x.value(), x.value().dtype())?;
-    let (head, places) = (turns.head, turns.places());
+    let (head, places) = (angles.head, angles.places());
     ensure!(
         columns <= w && columns.is_multiple_of(head),
         "rotary",
@@ -84,30 +84,30 @@ pub fn rotary(tape: &Tape, mut x: Var, turns: &Turns, columns: usize, rows: Rang
         x.shape()
     );
     ensure!(
-        turns.table.is_beside(x.value()),
+        angles.table.is_beside(x.value()),
         "rotary",
         "the angles lie on {}, x on {}",
-        turns.table.device(),
+        angles.table.device(),
         x.value().device()
     );
-    let turn = Turn { turns: turns.clone(), columns, rows, back: false };
+    let rotation = Rotation { angles: angles.clone(), columns, rows, back: false };
     let y = match x.value().cuda_device() {
-        Some(c) => cuda::turn(c, x.value(), &turn)?,
+        Some(c) => cuda::rotate(c, x.value(), &rotation)?,
         None => match x.value_mut().f32s_mut() {
             Some(v) => {
-                cpu::turn(v, l, w, &turn);
+                cpu::rotate(v, l, w, &rotation);
                 x.value().clone()
             }
-            None => turned_copy(x.value(), &turn),
+            None => rotated_copy(x.value(), &rotation),
         },
     };
-    Ok(tape.record(y, &[&x], || Rotary { x: x.clone(), turn: Turn { back: true, ..turn } }))
+    Ok(tape.record(y, &[&x], || Rotary { x: x.clone(), rotation: Rotation { back: true, ..rotation } }))
 }
 
-fn turned_copy(x: &Tensor, turn: &Turn) -> Tensor {
+fn rotated_copy(x: &Tensor, rotation: &Rotation) -> Tensor {
     let mut y = Buf::scratch(x.len());
     y.copy_from_slice(x.f32s());
-    cpu::turn(&mut y, x.shape()[1], x.width(), turn);
+    cpu::rotate(&mut y, x.shape()[1], x.width(), rotation);
     Tensor::from_buf(y, x.shape())
 }
 
@@ -122,15 +122,15 @@ impl Backward for Rotary {
             return Ok(());
         }
         let dx = match dy.cuda_device() {
-            Some(c) => cuda::turn(c, dy, &self.turn)?,
-            None => turned_copy(dy, &self.turn),
+            Some(c) => cuda::rotate(c, dy, &self.rotation)?,
+            None => rotated_copy(dy, &self.rotation),
         };
         grads.give(&self.x, dx)
     }
 }
 
 pub(crate) fn cases(size: Size) -> Vec<Case> {
-    // Shape of x, size of a head, columns and rows to turn.
+    // Shape of x, size of a head, columns and rows to rotate.
     type Example = ([usize; 3], usize, usize, Range<usize>);
     let examples: Vec<Example> = match size {
         Size::Tiny => vec![([2, 3, 6], 2, 4, 1..3), ([1, 2, 7], 3, 6, 0..2)],
@@ -152,10 +152,10 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             let label = format!("{shape:?} heads of {head}, {columns} columns, rows {rows:?}, in place {alone}");
             let rows = rows.clone();
             let run = move |t: &Tape, v: &[Var]| {
-                let turns = Turns::new(&v[0].value().device(), rows.len().max(1), head)?;
+                let angles = RotaryTable::new(&v[0].value().device(), rows.len().max(1), head)?;
                 // A sum is nobody else's.
                 let x = if alone { elementwise::add(t, &v[0], &v[0])? } else { v[0].clone() };
-                rotary(t, x, &turns, columns, rows.clone())
+                rotary(t, x, &angles, columns, rows.clone())
             };
             out.push(Case::new("rotary", label, run).normal("x", Role::Activation, &shape, 1.0));
         }

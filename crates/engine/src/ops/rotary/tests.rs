@@ -5,12 +5,12 @@ fn vec(x: &Var) -> Vec<f32> {
     x.value().to_vec().unwrap()
 }
 
-/// `x` turned, from a copy that others hold or in place.
-fn turned(x: &Tensor, head: usize, columns: usize, rows: Range<usize>, alone: bool) -> Vec<f32> {
-    let (tape, turns) = (Tape::inference(), Turns::new(&Device::Cpu, rows.len().max(1), head).unwrap());
+/// `x` rotated, from a copy that others hold or in place.
+fn rotated(x: &Tensor, head: usize, columns: usize, rows: Range<usize>, alone: bool) -> Vec<f32> {
+    let (tape, angles) = (Tape::inference(), RotaryTable::new(&Device::Cpu, rows.len().max(1), head).unwrap());
     let own = Tensor::from_f32(&Device::Cpu, x.shape(), x.to_vec().unwrap()).unwrap();
     let held = (!alone).then(|| own.clone());
-    let y = vec(&rotary(&tape, tape.constant(own), &turns, columns, rows).unwrap());
+    let y = vec(&rotary(&tape, tape.constant(own), &angles, columns, rows).unwrap());
     if let Some(held) = held {
         assert_eq!(held.to_vec().unwrap(), x.to_vec().unwrap(), "what others hold is not overwritten");
     }
@@ -25,9 +25,9 @@ fn angles_by_hand() {
     };
     let x = Tensor::from_f32(&Device::Cpu, &[1, 3, 2], vec![1.0, 0.0, 1.0, 0.0, 0.0, 1.0]).unwrap();
     let (s, c) = (f64::sin, f64::cos);
-    close(&turned(&x, 2, 2, 0..3, false), &[1.0, 0.0, c(1.0), s(1.0), -s(2.0), c(2.0)]);
+    close(&rotated(&x, 2, 2, 0..3, false), &[1.0, 0.0, c(1.0), s(1.0), -s(2.0), c(2.0)]);
     let x = Tensor::from_f32(&Device::Cpu, &[1, 2, 4], vec![1.0, 1.0, 0.0, 0.0, 1.0, 2.0, 0.0, 0.0]).unwrap();
-    close(&turned(&x, 4, 4, 0..2, false)[4..], &[c(1.0), 2.0 * c(0.01), s(1.0), 2.0 * s(0.01)]);
+    close(&rotated(&x, 4, 4, 0..2, false)[4..], &[c(1.0), 2.0 * c(0.01), s(1.0), 2.0 * s(0.01)]);
 }
 
 /// The same query and key at all pairs of places: the product is one number per distance, and not one for all.
@@ -36,7 +36,7 @@ fn products_depend_on_the_distance_alone() {
     let (n, head) = (40, 16);
     let (q, k) = (random(1, &[head], 1.0).to_vec().unwrap(), random(2, &[head], 1.0).to_vec().unwrap());
     let x = Tensor::from_f32(&Device::Cpu, &[1, n, 2 * head], [q, k].concat().repeat(n)).unwrap();
-    let y = turned(&x, head, 2 * head, 0..n, true);
+    let y = rotated(&x, head, 2 * head, 0..n, true);
     let product = |i: usize, j: usize| -> f64 {
         let (q, k) = (&y[i * 2 * head..][..head], &y[j * 2 * head + head..][..head]);
         q.iter().zip(k).map(|(q, k)| *q as f64 * *k as f64).sum()
@@ -55,7 +55,7 @@ fn products_depend_on_the_distance_alone() {
     assert!(seen.windows(2).all(|d| (d[0] - d[1]).abs() > 1e-4), "{seen:?}");
 }
 
-/// The gradient of the turned values, taken as their own gradient, is what was there before; nothing else changes a bit.
+/// The gradient of the rotated values, taken as their own gradient, is what was there before; nothing else changes a bit.
 #[test]
 fn backward_is_the_inverse_and_the_rest_is_untouched() {
     for (shape, head, columns, rows) in
@@ -63,8 +63,8 @@ fn backward_is_the_inverse_and_the_rest_is_untouched() {
     {
         let x = random(3, &shape, 1.0);
         let before = x.to_vec().unwrap();
-        let y = turned(&x, head, columns, rows.clone(), false);
-        assert_eq!(y, turned(&x, head, columns, rows.clone(), true));
+        let y = rotated(&x, head, columns, rows.clone(), false);
+        assert_eq!(y, rotated(&x, head, columns, rows.clone(), true));
         let [_, l, w] = shape;
         for (i, (before, after)) in before.iter().zip(&y).enumerate() {
             let (place, column) = (i / w % l, i % w);
@@ -73,9 +73,9 @@ fn backward_is_the_inverse_and_the_rest_is_untouched() {
             let moved = inside && place > rows.start;
             assert_eq!(before.to_bits() != after.to_bits(), moved, "{shape:?} place {place} column {column}");
         }
-        let (tape, turns) = (Tape::new(), Turns::new(&Device::Cpu, l, head).unwrap());
+        let (tape, angles) = (Tape::new(), RotaryTable::new(&Device::Cpu, l, head).unwrap());
         let x = tape.leaf(x);
-        let out = rotary(&tape, x.clone(), &turns, columns, rows).unwrap();
+        let out = rotary(&tape, x.clone(), &angles, columns, rows).unwrap();
         let grads = tape.backward_from(&out, out.value().clone(), None).unwrap();
         let back = grads.get(&x).unwrap().to_vec().unwrap();
         assert!(before.iter().zip(&back).all(|(a, b)| (a - b).abs() < 1e-6 * a.abs().max(1.0)));
@@ -84,15 +84,15 @@ fn backward_is_the_inverse_and_the_rest_is_untouched() {
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    let (tape, turns) = (Tape::inference(), Turns::new(&Device::Cpu, 4, 6).unwrap());
+    let (tape, angles) = (Tape::inference(), RotaryTable::new(&Device::Cpu, 4, 6).unwrap());
     let refused = |columns: usize, rows: Range<usize>, word: &str| {
         let x = tape.constant(random(0, &[2, 5, 18], 1.0));
-        let e = rotary(&tape, x, &turns, columns, rows).unwrap_err().to_string();
+        let e = rotary(&tape, x, &angles, columns, rows).unwrap_err().to_string();
         assert!(e.contains("rotary") && e.contains(word), "{e}");
     };
     refused(7, 0..4, "whole heads");
     refused(24, 0..4, "whole heads");
     refused(12, 2..6, "rows 2..6");
     refused(12, 0..5, "4 places");
-    assert!(Turns::new(&Device::Cpu, 4, 1).is_err());
+    assert!(RotaryTable::new(&Device::Cpu, 4, 1).is_err());
 }

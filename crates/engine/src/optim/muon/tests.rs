@@ -24,7 +24,7 @@ impl M {
         M::new(self.rows, b.cols, |r, c| (0..self.cols).map(|k| self.get(r, k) * b.get(k, c)).sum())
     }
 
-    fn turned(&self) -> M {
+    fn transposed(&self) -> M {
         M::new(self.cols, self.rows, |r, c| self.get(c, r))
     }
 
@@ -54,7 +54,7 @@ impl M {
 fn newton_schulz(x: &M) -> M {
     let mut x = x.scaled(1.0 / (x.norm() + 1e-7));
     for _ in 0..5 {
-        let gram = x.times(&x.turned());
+        let gram = x.times(&x.transposed());
         let once = gram.times(&x);
         x = x.scaled(3.4445).plus(-4.7750, &once).plus(2.0315, &gram.times(&once));
     }
@@ -75,11 +75,12 @@ fn singular_vectors_stay_and_singular_values_go_to_one() {
         assert!(want.iter().all(|s| (0.65..1.2).contains(s)), "{want:?}");
         let (u, v) = (M::orthogonal(rows, 1), M::orthogonal(cols, 5));
         let diagonal = |s: &[f64]| M::new(rows, cols, |r, c| if r == c { s[r] } else { 0.0 });
-        let mut x =
-            Buf::from(u.times(&diagonal(&sigma)).times(&v.turned()).at.iter().map(|x| *x as f32).collect::<Vec<_>>());
+        let mut x = Buf::from(
+            u.times(&diagonal(&sigma)).times(&v.transposed()).at.iter().map(|x| *x as f32).collect::<Vec<_>>(),
+        );
         cpu::orthogonalise(&mut x, rows, cols);
         let got = M::new(rows, cols, |r, c| x[r * cols + c] as f64);
-        let off = u.turned().times(&got).times(&v).plus(-1.0, &diagonal(&want));
+        let off = u.transposed().times(&got).times(&v).plus(-1.0, &diagonal(&want));
         // f32 roundings of the smallest singular value grow by up to 3.4⁵ = 480.
         assert!(off.at.iter().all(|x| x.abs() < 2e-4), "{rows}×{cols}: {}", off.norm());
     }

@@ -48,7 +48,7 @@ fn word(i: usize) -> String {
 }
 
 /// Something to train `config`'s model on, with `vocab` classes.
-pub fn material(config: &Config, vocab: usize) -> Result<TrainingSet> {
+pub fn training_set(config: &Config, vocab: usize) -> Result<TrainingSet> {
     let (e, b) = (&config.model.encoder, config.train.batch);
     if config.data.task == Task::Class {
         // One label of each class, so that the data have them all.

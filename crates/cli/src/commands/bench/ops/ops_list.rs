@@ -4,7 +4,7 @@
 use tweedie_engine::ops::attention::{Mask, Rows};
 use tweedie_engine::ops::cross_entropy::{Loss, Targets};
 use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens};
-use tweedie_engine::ops::rotary::{Turns, rotary as turn};
+use tweedie_engine::ops::rotary::{RotaryTable, rotary as rotate};
 use tweedie_engine::ops::{self, elementwise, norm};
 use tweedie_engine::optim::{AdamConfig, AdamW};
 use tweedie_engine::{Act, DType, Device, Group, Noise, ParamsBuilder, Result, Tensor};
@@ -68,8 +68,8 @@ fn scale(s: &Setup, rows: usize, d: usize) -> Entry {
 fn rotary(s: &Setup, b: usize, heads: usize, l: usize, head: usize) -> Entry {
     let (d, n) = (heads * head, b * l * 3 * heads * head);
     entry("rotary", format!("{b}×{heads}×{l}×{head}"), moved(s, 2 * n, 2 * n), move |s| {
-        let turns = Turns::new(&s.device, l, head)?;
-        TapeOp::make(s, &[&[b, l, 3 * d]], &[], move |t, v| turn(t, v[0].clone(), &turns, 2 * d, 0..l))
+        let angles = RotaryTable::new(&s.device, l, head)?;
+        TapeOp::make(s, &[&[b, l, 3 * d]], &[], move |t, v| rotate(t, v[0].clone(), &angles, 2 * d, 0..l))
     })
 }
 

@@ -57,7 +57,7 @@ fn subjects() -> Result<Vec<Subject>> {
         m.denoiser.condition_attention = a;
         m
     };
-    let turned = |mut m: ModelConfig| {
+    let rotary = |mut m: ModelConfig| {
         m.denoiser.positions = Positions::Rotary;
         m
     };
@@ -86,8 +86,8 @@ fn subjects() -> Result<Vec<Subject>> {
             committed(SamplerKind::Multinomial),
         ),
         many("caption twin", twin(&attention(ConditionAttention::Full)), random.clone()),
-        many("caption rotary full", turned(attention(ConditionAttention::Full)), sample.clone()),
-        many("caption rotary prefix", turned(attention(ConditionAttention::Prefix)), by(SamplerKind::Ddim)),
+        many("caption rotary full", rotary(attention(ConditionAttention::Full)), sample.clone()),
+        many("caption rotary prefix", rotary(attention(ConditionAttention::Prefix)), by(SamplerKind::Ddim)),
         wide("caption argmax, many words", shapes.clone(), sample.clone()),
         wide("caption ddim, many words", shapes.clone(), by(SamplerKind::Ddim)),
         wide("caption twin, many words", twin(&shapes), random),

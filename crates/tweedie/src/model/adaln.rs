@@ -1,4 +1,4 @@
-//! Blocks whose norms are steered by time and condition.
+//! Blocks with adaptive layer norm (adaLN-Zero, as in DiT): shift, scale and gate of every branch come from time and condition.
 
 use tweedie_engine::ops::attention::Mask;
 use tweedie_engine::ops::{attention, elementwise, linear, modulate, norm, tokens};
@@ -8,7 +8,7 @@ use super::build::{Init, Plan};
 use super::layers::{Ids, Linear, NORM_EPS, Pass, Places};
 use crate::error::{Error, Result};
 
-/// A modulation vector of `parts` pieces, linear in the steering vector. It starts at zero, so that each block
+/// A modulation vector of `parts` pieces, linear in the vector of time and condition. It starts at zero, so that each block
 /// starts as the identity.
 #[derive(Clone, Debug)]
 struct Modulation {
@@ -26,8 +26,8 @@ impl Modulation {
     }
 
     /// Each piece of \[B, parts, d\] comes out as \[B, 1, d\].
-    fn pieces<const PARTS: usize>(&self, p: &Pass, ids: &Ids, steer: &Var) -> Result<[Var; PARTS]> {
-        let m = self.to.forward(p, ids, steer, None)?;
+    fn pieces<const PARTS: usize>(&self, p: &Pass, ids: &Ids, cond: &Var) -> Result<[Var; PARTS]> {
+        let m = self.to.forward(p, ids, cond, None)?;
         let (b, parts) = (m.shape()[0], m.shape()[1] / self.width);
         let m = elementwise::reshape(p.tape, &m, &[b, parts, self.width])?;
         let pieces = (0..parts).map(|i| Ok(tokens::slice(p.tape, &m, i..i + 1)?)).collect::<Result<Vec<Var>>>()?;
@@ -44,7 +44,7 @@ fn bare_norm(p: &Pass, x: &Var) -> Result<Var> {
     Ok(norm::layer_norm(p.tape, x, &one, &zero, NORM_EPS)?)
 }
 
-/// DiT's block: shift, scale and gate of both branches come from the steering vector.
+/// DiT's block: shift, scale and gate of both branches come from the vector of time and condition.
 #[derive(Clone, Debug)]
 pub(super) struct DitBlock {
     modulation: Modulation,
@@ -69,11 +69,11 @@ impl DitBlock {
         }
     }
 
-    pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var, steer: &Var, places: Option<&Places>) -> Result<Var> {
+    pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var, cond: &Var, places: Option<&Places>) -> Result<Var> {
         let t = p.tape;
-        let [shift1, scale1, gate1, shift2, scale2, gate2] = self.modulation.pieces(p, ids, steer)?;
+        let [shift1, scale1, gate1, shift2, scale2, gate2] = self.modulation.pieces(p, ids, cond)?;
         let h = modulate::modulate(t, &bare_norm(p, x)?, &shift1, &scale1)?;
-        let qkv = Places::turn(places, t, self.qkv.forward(p, ids, &h, None)?)?;
+        let qkv = Places::rotate(places, t, self.qkv.forward(p, ids, &h, None)?)?;
         let a = attention::attention(t, &qkv, self.heads, &Mask::default())?;
         let a = self.proj.forward(p, ids, &a, None)?;
         let x = modulate::gate(t, x, &a, &gate1)?;
@@ -83,7 +83,7 @@ impl DitBlock {
     }
 }
 
-/// A residual MLP over single tokens.
+/// A residual MLP over single tokens, with the same adaLN.
 #[derive(Clone, Debug)]
 pub(super) struct MlpBlock {
     modulation: Modulation,
@@ -102,8 +102,8 @@ impl MlpBlock {
         }
     }
 
-    pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var, steer: &Var) -> Result<Var> {
-        let [shift, scale, gate] = self.modulation.pieces(p, ids, steer)?;
+    pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var, cond: &Var) -> Result<Var> {
+        let [shift, scale, gate] = self.modulation.pieces(p, ids, cond)?;
         let h = modulate::modulate(p.tape, &bare_norm(p, x)?, &shift, &scale)?;
         let h = branch(p, ids, &h, &self.fc1, self.act, &self.fc2)?;
         Ok(modulate::gate(p.tape, x, &h, &gate)?)
