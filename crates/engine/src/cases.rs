@@ -50,7 +50,7 @@ pub struct Input {
     pub value: Tensor,
 }
 
-type Run = Box<dyn Fn(&Tape, &[Var]) -> Result<Var>>;
+type OpFn = Box<dyn Fn(&Tape, &[Var]) -> Result<Var>>;
 
 /// An op with inputs.
 pub struct Case {
@@ -60,7 +60,7 @@ pub struct Case {
     pub label: String,
     /// The inputs.
     pub inputs: Vec<Input>,
-    run: Run,
+    run: OpFn,
 }
 
 /// Output and gradients of one run, brought back to the host.
@@ -115,7 +115,7 @@ impl Case {
         (self.run)(tape, vars)
     }
 
-    /// Run forward and backward on `device` in compute type `dtype`, against a fixed random output gradient.
+    /// OpFn forward and backward on `device` in compute type `dtype`, against a fixed random output gradient.
     pub fn outcome(&self, device: &Device, dtype: DType) -> Result<Outcome> {
         self.outcome_of(device, dtype, false)
     }

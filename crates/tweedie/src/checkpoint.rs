@@ -17,8 +17,8 @@ use serde_json::{Map, Value};
 mod read;
 
 pub use read::{
-    Chosen, Found, Latest, Restored, fingerprint, intact_parts, latest, load, load_best, load_latest, load_part,
-    load_state, load_weights, restore_newest,
+    Chosen, Found, Latest, Restored, fingerprint, intact_components, latest, load, load_best, load_component,
+    load_latest, load_state, load_weights, restore_newest,
 };
 
 use crate::error::{Error, Result};
@@ -84,7 +84,7 @@ impl Snapshot<'_> {
 
 /// One of the files with tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Component {
     /// The weights.
     Model,
     /// Averaged weights.
@@ -93,19 +93,19 @@ pub enum Part {
     Optimizer,
 }
 
-impl Part {
+impl Component {
     /// Name of its file.
     pub fn file(self) -> &'static str {
         match self {
-            Part::Model => "model.safetensors",
-            Part::Ema => "ema.safetensors",
-            Part::Optimizer => "optimizer.safetensors",
+            Component::Model => "model.safetensors",
+            Component::Ema => "ema.safetensors",
+            Component::Optimizer => "optimizer.safetensors",
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Entry {
+struct FileChecksum {
     bytes: u64,
     crc32c: u32,
 }
@@ -114,7 +114,7 @@ struct Entry {
 struct Manifest {
     format: u64,
     state: State,
-    files: BTreeMap<String, Entry>,
+    files: BTreeMap<String, FileChecksum>,
     /// CRC-32C of this object as compact JSON with zero here.
     crc32c: u32,
 }
@@ -213,11 +213,11 @@ fn write_files(
     create: &dyn Fn(&Path) -> io::Result<File>,
 ) -> Result<Manifest> {
     let mut parts = vec![
-        (Part::Model.file(), Encoded::new(&snapshot.model)?),
-        (Part::Optimizer.file(), Encoded::new(&snapshot.optimizer)?),
+        (Component::Model.file(), Encoded::new(&snapshot.model)?),
+        (Component::Optimizer.file(), Encoded::new(&snapshot.optimizer)?),
     ];
     if let Some(ema) = &snapshot.ema {
-        parts.push((Part::Ema.file(), Encoded::new(ema)?));
+        parts.push((Component::Ema.file(), Encoded::new(ema)?));
     }
     let total: u64 = parts.iter().map(|(_, e)| e.bytes()).sum();
     let mut files = BTreeMap::new();
@@ -229,7 +229,7 @@ fn write_files(
             Ok(crc)
         };
         let crc32c = write().map_err(|e| no_space(&path.join(name), e, encoded.bytes(), total))?;
-        files.insert(name.to_string(), Entry { bytes: encoded.bytes(), crc32c });
+        files.insert(name.to_string(), FileChecksum { bytes: encoded.bytes(), crc32c });
     }
     let mut manifest = Manifest { format: FORMAT, state: snapshot.state.clone(), files, crc32c: 0 };
     let state = path.join(STATE);

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tweedie::checkpoint::{self, Part, Snapshot, State};
+use tweedie::checkpoint::{self, Component, Snapshot, State};
 use tweedie::config::{Config, Precision};
 use tweedie::model::Model;
 use tweedie::run::{self, Weights};
@@ -72,7 +72,7 @@ fn loading_a_model_reads_its_weights_once() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run");
     let [best, ..] = run_of_three(&run);
-    let weights = size(&best.join(Part::Ema.file()));
+    let weights = size(&best.join(Component::Ema.file()));
     assert!(weights > 10 * SMALL);
     let (loaded, read) = counted(|| loads(&run));
     println!("{read} bytes read for weights of {weights}: {:.2} times", read as f64 / weights as f64);
@@ -107,8 +107,8 @@ fn damaged_weights_are_not_chosen() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run");
     let [first, second, third] = run_of_three(&run);
-    let weights = size(&first.join(Part::Ema.file()));
-    flip_last_bit(&first.join(Part::Ema.file()));
+    let weights = size(&first.join(Component::Ema.file()));
+    flip_last_bit(&first.join(Component::Ema.file()));
     let (loaded, read) = counted(|| loads(&run));
     assert_eq!(loaded.checkpoint, third);
     assert!((2 * weights..2 * weights + SMALL).contains(&read), "{read} bytes read for weights of {weights}");
@@ -117,7 +117,7 @@ fn damaged_weights_are_not_chosen() {
     assert!(note.ends_with("step-00000003 instead"), "{note}");
 
     // The best is the newest as well: it is not tried twice.
-    flip_last_bit(&third.join(Part::Ema.file()));
+    flip_last_bit(&third.join(Component::Ema.file()));
     checkpoint::link_best(third.parent().unwrap(), &third).unwrap();
     let (loaded, read) = counted(|| loads(&run));
     assert_eq!(loaded.checkpoint, second);
@@ -128,10 +128,10 @@ fn damaged_weights_are_not_chosen() {
 
     // A newer one that is cut short is told of though the best is used; what cannot be used at all is an error.
     checkpoint::link_best(third.parent().unwrap(), &second).unwrap();
-    fs::write(third.join(Part::Model.file()), "cut").unwrap();
+    fs::write(third.join(Component::Model.file()), "cut").unwrap();
     let loaded = loads(&run);
     assert!(loaded.checkpoint == second && loaded.notes.len() == 1, "{:?}", loaded.notes);
-    flip_last_bit(&second.join(Part::Ema.file()));
+    flip_last_bit(&second.join(Component::Ema.file()));
     let e = run::load(&run, Weights::Ema, &Device::Cpu, Precision::Auto).err().unwrap().to_string();
     assert!(e.contains("no intact checkpoint") && e.matches("passed over").count() == 3, "{e}");
     // The weights themselves are still there.
@@ -143,7 +143,7 @@ fn a_damaged_checkpoint_is_not_gone_on_from() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run");
     let [_, second, third] = run_of_three(&run);
-    flip_last_bit(&third.join(Part::Optimizer.file()));
+    flip_last_bit(&third.join(Component::Optimizer.file()));
     let found = checkpoint::load_latest(third.parent().unwrap()).unwrap();
     assert_eq!(found.checkpoint.unwrap().0, second);
     assert!(found.notes[0].contains("optimizer.safetensors should have the checksum"), "{:?}", found.notes);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use tweedie::checkpoint::{self, Part, Snapshot};
+use tweedie::checkpoint::{self, Component, Snapshot};
 use tweedie::config::Precision;
 use tweedie::data::{DataError, ImageSource, Item};
 use tweedie::run::{self, Weights};
@@ -221,7 +221,7 @@ fn all_damaged_is_refused_with_what_is_left() {
         assert!(e.contains(words), "{words}: {e}");
     }
     assert_eq!(steps_of(&run), before);
-    assert_eq!(checkpoint::intact_parts(&at(&run, 8)), [Part::Model, Part::Ema]);
+    assert_eq!(checkpoint::intact_components(&at(&run, 8)), [Component::Model, Component::Ema]);
     run::load(&at(&run, 8), Weights::Raw, &CPU, Precision::Auto).unwrap();
 }
 

@@ -246,7 +246,7 @@ impl Plan {
         })
     }
 
-    fn run(&self, cuda: &Cuda, blas: &Blas, g: &Gemm, algo: &lt::cublasLtMatmulAlgo_t) -> Result<()> {
+    fn execute(&self, cuda: &Cuda, blas: &Blas, g: &Gemm, algo: &lt::cublasLtMatmulAlgo_t) -> Result<()> {
         let (vector, aux) = g.epilogue.pointers();
         if vector != 0 {
             set(self.desc, Attr::CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector)?;
@@ -372,14 +372,14 @@ impl Blas {
         let trial = Gemm { c: Mat { ptr: out.ptr(), ..g.c }, epilogue, ..*g };
         let mut best = f32::INFINITY;
         for algo in candidates {
-            match plan.run(cuda, self, &trial, &algo) {
+            match plan.execute(cuda, self, &trial, &algo) {
                 Ok(()) => {}
                 Err(e) if e.is_sticky() => return Err(e),
                 Err(_) => continue,
             }
             let mut ms = f32::INFINITY;
             for _ in 0..3 {
-                ms = ms.min(cuda.time(|| plan.run(cuda, self, &trial, &algo))?);
+                ms = ms.min(cuda.time(|| plan.execute(cuda, self, &trial, &algo))?);
             }
             if ms < best {
                 best = ms;
@@ -440,8 +440,8 @@ impl Cuda {
                 };
                 let (size, block) = ([g.m, g.n, g.k], batch.count);
                 let (device, captured) = (self.info().ordinal, self.is_capturing());
-                let entry = log::Entry { name: log::PRODUCT, size, block, shared: 0, device, captured };
-                self.queue_as(entry, name, || plan.run(self, blas, g, &plan.algo)).map(|()| true)
+                let entry = log::LaunchRecord { name: log::PRODUCT, size, block, shared: 0, device, captured };
+                self.queue_as(entry, name, || plan.execute(self, blas, g, &plan.algo)).map(|()| true)
             }
             _ => Ok(false),
         }

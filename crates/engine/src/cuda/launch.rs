@@ -205,14 +205,14 @@ impl Cuda {
         f: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let (device, captured) = (self.info().ordinal, self.is_capturing());
-        let entry = log::Entry { name, size, block, shared, device, captured };
+        let entry = log::LaunchRecord { name, size, block, shared, device, captured };
         self.queue_as(entry, || entry.title(), f)
     }
 
     /// As [`Cuda::queue`], with a title for a profile.
     pub(super) fn queue_as(
         &self,
-        entry: log::Entry,
+        entry: log::LaunchRecord,
         title: impl FnOnce() -> String,
         f: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
@@ -229,7 +229,7 @@ impl Cuda {
     }
 
     /// The error of a launch, with the launch that it was seen at. Other libraries say less than the driver does: it is asked too.
-    fn seen_at(&self, entry: &log::Entry, e: Error) -> Error {
+    fn seen_at(&self, entry: &log::LaunchRecord, e: Error) -> Error {
         let e = match e {
             Error::Cuda { sticky: false, .. } if !self.is_capturing() => {
                 // SAFETY: the stream lives as long as the device; the call only asks.

@@ -18,7 +18,7 @@ const SHOWN: usize = 4;
 
 /// A launch, as small as it can be: it is written down for every kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Entry {
+pub(super) struct LaunchRecord {
     pub name: &'static str,
     /// Blocks of a kernel; rows, columns and depth of a product; bytes of a copy; nodes of a graph.
     pub size: [usize; 3],
@@ -32,7 +32,7 @@ pub(super) struct Entry {
     pub captured: bool,
 }
 
-impl Entry {
+impl LaunchRecord {
     /// What a profile lists it under: kernels by their name, whatever their size.
     pub fn title(&self) -> String {
         match (self.name, self.block) {
@@ -43,9 +43,9 @@ impl Entry {
     }
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for LaunchRecord {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let Entry { name, size: [x, y, z], block, shared, device, captured } = self;
+        let LaunchRecord { name, size: [x, y, z], block, shared, device, captured } = self;
         match *name {
             PRODUCT if *block > 1 => write!(f, "product {block} × {x}×{y}×{z}")?,
             PRODUCT => write!(f, "product {x}×{y}×{z}")?,
@@ -67,7 +67,7 @@ pub(super) const GRAPH: &str = "graph";
 
 /// The last [`KEPT`] launches.
 struct Ring {
-    entries: [Option<Entry>; KEPT],
+    entries: [Option<LaunchRecord>; KEPT],
     /// Launches so far.
     count: u64,
 }
@@ -77,13 +77,13 @@ impl Ring {
         Ring { entries: [None; KEPT], count: 0 }
     }
 
-    fn push(&mut self, e: Entry) {
+    fn push(&mut self, e: LaunchRecord) {
         self.entries[(self.count % KEPT as u64) as usize] = Some(e);
         self.count += 1;
     }
 
     /// The newest first, each with its number.
-    fn newest(&self) -> impl Iterator<Item = (u64, Entry)> {
+    fn newest(&self) -> impl Iterator<Item = (u64, LaunchRecord)> {
         let oldest = self.count.saturating_sub(KEPT as u64);
         (oldest..self.count).rev().filter_map(|n| self.entries[(n % KEPT as u64) as usize].map(|e| (n, e)))
     }
@@ -92,7 +92,7 @@ impl Ring {
 static RING: Mutex<Ring> = Mutex::new(Ring::new());
 
 /// Write a launch down.
-pub(super) fn note(e: Entry) {
+pub(super) fn note(e: LaunchRecord) {
     lock(&RING).push(e);
 }
 
@@ -139,8 +139,8 @@ fn page(ring: &Ring, failed: &str) -> String {
 mod tests {
     use super::*;
 
-    fn entry(name: &'static str, x: usize) -> Entry {
-        Entry { name, size: [x, 2, 3], block: 128, shared: 512, device: 0, captured: false }
+    fn entry(name: &'static str, x: usize) -> LaunchRecord {
+        LaunchRecord { name, size: [x, 2, 3], block: 128, shared: 512, device: 0, captured: false }
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
         let mut ring = Ring::new();
         assert_eq!(words(&ring, false), "");
         (0..100).for_each(|i| ring.push(entry("norm_fwd", i)));
-        let all: Vec<(u64, Entry)> = ring.newest().collect();
+        let all: Vec<(u64, LaunchRecord)> = ring.newest().collect();
         assert_eq!((all.len(), all[0].0, all[63].0), (64, 99, 36));
         assert_eq!((all[0].1.size[0], all[63].1.size[0]), (99, 36));
         let said = words(&ring, false);
@@ -163,11 +163,11 @@ mod tests {
     #[test]
     fn an_entry_says_what_it_was() {
         let e = entry(PRODUCT, 7);
-        assert_eq!(Entry { block: 1, ..e }.to_string(), "product 7×2×3");
+        assert_eq!(LaunchRecord { block: 1, ..e }.to_string(), "product 7×2×3");
         assert_eq!(e.to_string(), "product 128 × 7×2×3");
         assert_eq!(entry(GRAPH, 900).to_string(), "replay of a graph of 900 nodes");
-        assert_eq!(Entry { block: 0, ..entry("copy", 64) }.to_string(), "copy of 64 bytes");
-        let e = Entry { device: 1, captured: true, ..entry("norm_fwd", 1) };
+        assert_eq!(LaunchRecord { block: 0, ..entry("copy", 64) }.to_string(), "copy of 64 bytes");
+        let e = LaunchRecord { device: 1, captured: true, ..entry("norm_fwd", 1) };
         assert!(e.to_string().ends_with("on cuda:1, into a graph"));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Entry, FORMAT, Manifest, Part, STATE, Snapshot, State, best, steps};
+use super::{Component, FORMAT, FileChecksum, Manifest, STATE, Snapshot, State, best, steps};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::limits::{SMALL_BYTES, fits};
@@ -141,14 +141,14 @@ fn read_patiently(path: &Path) -> Checked<Snapshot<'static>> {
 
 /// The files with tensors of a damaged checkpoint that are whole: by their checksums, or where those are lost as far as they can be read.
 /// Those that hold values which are not finite are not among them.
-pub fn intact_parts(path: &Path) -> Vec<Part> {
+pub fn intact_components(path: &Path) -> Vec<Component> {
     let manifest = read_manifest(path).ok();
-    let read = |part: &Part| match &manifest {
-        Some(m) => read_part(path, m, *part).ok().flatten(),
+    let read = |part: &Component| match &manifest {
+        Some(m) => read_component(path, m, *part).ok().flatten(),
         None => tensors::read(&path.join(part.file())).ok(),
     };
-    let sound = |part: &Part| read(part).is_some_and(|all| tensors::first_not_finite(&all).is_none());
-    [Part::Model, Part::Ema, Part::Optimizer].into_iter().filter(sound).collect()
+    let sound = |part: &Component| read(part).is_some_and(|all| tensors::first_not_finite(&all).is_none());
+    [Component::Model, Component::Ema, Component::Optimizer].into_iter().filter(sound).collect()
 }
 
 /// The weights of the best checkpoint in `dir`, else of the newest of which they can be used: the `averaged` ones where
@@ -216,15 +216,15 @@ pub fn load_state(path: &Path) -> Result<State> {
 }
 
 /// Read one file of a checkpoint, verified, and the others' sizes with it; `None` where the checkpoint has none.
-pub fn load_part(path: &Path, part: Part) -> Result<Option<Vec<NamedTensor<'static>>>> {
-    verify_sizes(path).and_then(|m| read_part(path, &m, part)).map_err(|f| f.at(path))
+pub fn load_component(path: &Path, part: Component) -> Result<Option<Vec<NamedTensor<'static>>>> {
+    verify_sizes(path).and_then(|m| read_component(path, &m, part)).map_err(|f| f.at(path))
 }
 
 fn read_all(path: &Path) -> Checked<Snapshot<'static>> {
     let manifest = verify_sizes(path)?;
-    let part = |part| Ok::<_, Fault>(read_part(path, &manifest, part)?.unwrap_or_default());
-    let (model, optimizer) = (part(Part::Model)?, part(Part::Optimizer)?);
-    let ema = read_part(path, &manifest, Part::Ema)?;
+    let part = |part| Ok::<_, Fault>(read_component(path, &manifest, part)?.unwrap_or_default());
+    let (model, optimizer) = (part(Component::Model)?, part(Component::Optimizer)?);
+    let ema = read_component(path, &manifest, Component::Ema)?;
     Ok(Snapshot { state: manifest.state, model, ema, optimizer })
 }
 
@@ -233,9 +233,9 @@ fn read_weights(path: &Path, averaged: bool) -> Checked<Chosen> {
 }
 
 fn weights_of(path: &Path, manifest: Manifest, averaged: bool) -> Checked<Chosen> {
-    let kept = averaged && manifest.files.contains_key(Part::Ema.file());
-    let part = if kept { Part::Ema } else { Part::Model };
-    let weights = read_part(path, &manifest, part)?.unwrap_or_default();
+    let kept = averaged && manifest.files.contains_key(Component::Ema.file());
+    let part = if kept { Component::Ema } else { Component::Model };
+    let weights = read_component(path, &manifest, part)?.unwrap_or_default();
     Ok(Chosen { path: path.to_path_buf(), state: manifest.state, weights })
 }
 
@@ -273,7 +273,7 @@ fn read_manifest(path: &Path) -> Checked<Manifest> {
 /// The manifest, if all files are there and as long as they should be.
 pub(super) fn verify_sizes(path: &Path) -> Checked<Manifest> {
     let manifest = read_manifest(path)?;
-    let parts = [Part::Model, Part::Ema, Part::Optimizer].map(Part::file);
+    let parts = [Component::Model, Component::Ema, Component::Optimizer].map(Component::file);
     for (name, entry) in &manifest.files {
         if !parts.contains(&name.as_str()) {
             return Err(Fault::Torn(format!("{STATE} lists {name:?}, which is no file of a checkpoint")));
@@ -308,7 +308,7 @@ pub(super) fn verify(path: &Path) -> Checked<Manifest> {
 const PIECE: usize = 1 << 20;
 
 /// Give the bytes of a file to `take`, piece by piece; an error at its end if they are not those that were written.
-fn pieces(path: &Path, name: &str, entry: &Entry, mut take: impl FnMut(&[u8])) -> Checked<()> {
+fn pieces(path: &Path, name: &str, entry: &FileChecksum, mut take: impl FnMut(&[u8])) -> Checked<()> {
     let file = path.join(name);
     let mut read = || -> io::Result<u32> {
         let mut from = files::open(&file)?.take(entry.bytes);
@@ -332,11 +332,11 @@ fn pieces(path: &Path, name: &str, entry: &Entry, mut take: impl FnMut(&[u8])) -
     Ok(())
 }
 
-fn read_part(path: &Path, manifest: &Manifest, part: Part) -> Checked<Option<Vec<NamedTensor<'static>>>> {
+fn read_component(path: &Path, manifest: &Manifest, part: Component) -> Checked<Option<Vec<NamedTensor<'static>>>> {
     let name = part.file();
     let Some(entry) = manifest.files.get(name) else {
         return match part {
-            Part::Ema => Ok(None),
+            Component::Ema => Ok(None),
             _ => Err(Fault::Torn(format!("{STATE} does not list {name}"))),
         };
     };

@@ -38,7 +38,7 @@ fn a_snapshot_comes_back_bit_for_bit() {
     assert_eq!(path, dir.path().join("step-00001234"));
     assert_eq!(load(&path).unwrap(), snapshot(1234));
     assert_eq!(load_state(&path).unwrap(), snapshot(1234).state);
-    assert_eq!(load_part(&path, Part::Optimizer).unwrap(), Some(snapshot(1234).optimizer));
+    assert_eq!(load_component(&path, Component::Optimizer).unwrap(), Some(snapshot(1234).optimizer));
     assert_eq!(names_in(dir.path()), ["step-00001234"]);
     assert_eq!(names_in(&path), ["ema.safetensors", "model.safetensors", "optimizer.safetensors", "state.json"]);
 }
@@ -48,7 +48,7 @@ fn averaged_weights_may_be_absent() {
     let dir = tempfile::tempdir().unwrap();
     let path = save(dir.path(), &Snapshot { ema: None, ..snapshot(1) }).unwrap();
     assert_eq!(load(&path).unwrap().ema, None);
-    assert_eq!(load_part(&path, Part::Ema).unwrap(), None);
+    assert_eq!(load_component(&path, Component::Ema).unwrap(), None);
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn a_manifest_that_lies_is_passed_over() {
     fs::write(path.join(STATE), &whole).unwrap();
     assert_eq!(load(&path).unwrap(), snapshot(2));
     if cfg!(unix) {
-        for file in [Part::Model.file(), STATE] {
+        for file in [Component::Model.file(), STATE] {
             fs::remove_file(path.join(file)).unwrap();
             fs::create_dir(path.join(file)).unwrap();
             assert!(load(&path).unwrap_err().to_string().contains("regular file"));

@@ -21,14 +21,14 @@ pub struct Fingerprint {
     /// Names of the classes, in order.
     pub classes: Vec<String>,
     /// What is trained on.
-    pub train: Option<Part>,
+    pub train: Option<SplitFingerprint>,
     /// What checkpoints are chosen by.
-    pub val: Option<Part>,
+    pub val: Option<SplitFingerprint>,
 }
 
 /// One split.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Part {
+pub struct SplitFingerprint {
     /// Its size.
     pub examples: usize,
     /// Checksum of the labels, spread over all of it.
@@ -74,8 +74,8 @@ fn picture(image: &super::Image) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&size), &image.data[..rows])
 }
 
-impl Part {
-    fn of_images(source: &Source) -> Part {
+impl SplitFingerprint {
+    fn of_images(source: &Source) -> SplitFingerprint {
         let n = source.len();
         let labels =
             spread(n, LABELS).into_iter().fold(0, |sum, i| crc32c::crc32c_append(sum, &source.label(i).to_le_bytes()));
@@ -83,10 +83,10 @@ impl Part {
             let item = source.get_top(index, &|_, _| ROWS);
             Sample { index, name: name(&source.place(index)), content: item.ok().map(|item| picture(&item.image)) }
         };
-        Part { examples: n, labels, samples: spread(n, SAMPLES).into_par_iter().map(sample).collect() }
+        SplitFingerprint { examples: n, labels, samples: spread(n, SAMPLES).into_par_iter().map(sample).collect() }
     }
 
-    fn of_texts(source: &Texts) -> Part {
+    fn of_texts(source: &Texts) -> SplitFingerprint {
         let n = source.len();
         let sample = |index: usize| {
             let content = source.texts(index).and_then(|texts| {
@@ -95,11 +95,11 @@ impl Part {
             });
             Sample { index, name: name(&source.place(index)), content: content.ok() }
         };
-        Part { examples: n, labels: 0, samples: spread(n, SAMPLES).into_par_iter().map(sample).collect() }
+        SplitFingerprint { examples: n, labels: 0, samples: spread(n, SAMPLES).into_par_iter().map(sample).collect() }
     }
 
     /// What differs in `now`.
-    fn changes(&self, now: &Part, split: &str, out: &mut Vec<String>) {
+    fn changes(&self, now: &SplitFingerprint, split: &str, out: &mut Vec<String>) {
         if self.examples != now.examples {
             out.push(format!("the {split} split had {} examples and has {}", self.examples, now.examples));
             return; // everything else has moved
@@ -125,13 +125,13 @@ impl Part {
 impl Fingerprint {
     /// Of images with classes. Reads a few of them.
     pub fn of_classes(set: &Dataset) -> Fingerprint {
-        let part = |source: &Option<Source>| source.as_ref().map(Part::of_images);
+        let part = |source: &Option<Source>| source.as_ref().map(SplitFingerprint::of_images);
         Fingerprint { classes: set.class_names.clone(), train: part(&set.train), val: part(&set.val) }
     }
 
     /// Of captions or text. Reads a few of them.
     pub fn of_sequences(set: &SequenceSet) -> Fingerprint {
-        let part = |source: &Option<Texts>| source.as_ref().map(Part::of_texts);
+        let part = |source: &Option<Texts>| source.as_ref().map(SplitFingerprint::of_texts);
         Fingerprint { classes: Vec::new(), train: part(&set.train), val: part(&set.val) }
     }
 

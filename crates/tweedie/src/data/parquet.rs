@@ -87,8 +87,8 @@ pub(crate) fn leaf(schema: &SchemaDescriptor, path: &str) -> Option<usize> {
     schema.columns().iter().position(|c| c.path().string() == path)
 }
 
-/// One file's part: its columns, labels and row groups.
-struct Part {
+/// One file of a data set: its columns, labels and row groups.
+struct Shard {
     image: String,
     labels: Vec<RawLabel>,
     names: Option<Vec<String>>,
@@ -107,10 +107,10 @@ pub(crate) fn open(root: &Path, options: &OpenOptions, classes: Option<&ClassLis
     let files = files_below(root, ".parquet", 3)?;
     let mut parts = files
         .par_iter()
-        .map(|f| Ok((f.clone(), Split::of_file(f, root).unwrap_or(Split::Train), read_part(f, options)?)))
+        .map(|f| Ok((f.clone(), Split::of_file(f, root).unwrap_or(Split::Train), read_shard(f, options)?)))
         .collect::<Result<Vec<_>>>()?;
     let mut notes = Vec::new();
-    let unlabelled = |(_, split, part): &(PathBuf, Split, Part)| {
+    let unlabelled = |(_, split, part): &(PathBuf, Split, Shard)| {
         *split == Split::Test && part.labels.contains(&RawLabel::Number(-1))
     };
     if parts.iter().any(unlabelled) && parts.iter().any(|(_, split, _)| *split != Split::Test) {
@@ -153,7 +153,7 @@ pub(crate) fn open(root: &Path, options: &OpenOptions, classes: Option<&ClassLis
     Ok(Found { train, val, test, class_names: map.into_names(), channels: 3, notes })
 }
 
-fn read_part(path: &Path, options: &OpenOptions) -> Result<Part> {
+fn read_shard(path: &Path, options: &OpenOptions) -> Result<Shard> {
     let file = ParquetFile::open(path)?;
     let (meta, schema) = (file.meta().file_metadata(), file.schema());
     let image = image_column(path, schema, options.image_column.as_deref())?;
@@ -179,7 +179,7 @@ fn read_part(path: &Path, options: &OpenOptions) -> Result<Part> {
         .and_then(|kv| kv.iter().find(|kv| kv.key == "huggingface"))
         .and_then(|kv| kv.value.as_deref())
         .and_then(|text| class_names(text, &label));
-    Ok(Part { image, labels, names, groups })
+    Ok(Shard { image, labels, names, groups })
 }
 
 fn read_labels(reader: ColumnReader, n: usize, most: u64) -> std::result::Result<Vec<Option<RawLabel>>, String> {

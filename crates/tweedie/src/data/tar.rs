@@ -60,7 +60,7 @@ impl ImageSource for TarSource {
 }
 
 /// An image and its label as the shard's index finds them.
-struct Entry {
+struct IndexedImage {
     offset: u64,
     bytes: u64,
     label: RawLabel,
@@ -208,7 +208,7 @@ pub(crate) fn read_piece(file: &mut File, offset: u64, bytes: u64) -> std::io::R
 }
 
 /// A shard's labelled images, and the number of images without a label.
-fn index(path: &Path) -> Result<(Vec<Entry>, usize)> {
+fn index(path: &Path) -> Result<(Vec<IndexedImage>, usize)> {
     let samples = samples(path)?;
     let mut file = files::open(path).map_err(DataError::io(path))?;
     let mut text = |piece: &Piece| -> Result<String> {
@@ -233,7 +233,7 @@ fn index(path: &Path) -> Result<(Vec<Entry>, usize)> {
         };
         match label {
             Some(label) => {
-                entries.push(Entry { offset: image.offset, bytes: image.bytes, label, name: image.name.clone() })
+                entries.push(IndexedImage { offset: image.offset, bytes: image.bytes, label, name: image.name.clone() })
             }
             None => unpaired += 1,
         }

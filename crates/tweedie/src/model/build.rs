@@ -26,7 +26,7 @@ pub(crate) enum Init {
     Uniform(f32),
 }
 
-struct Entry {
+struct PlannedParam {
     name: String,
     shape: Vec<usize>,
     group: Group,
@@ -36,18 +36,18 @@ struct Entry {
 /// The parameters of a network to be.
 #[derive(Default)]
 pub(crate) struct Plan {
-    entries: Vec<Entry>,
+    entries: Vec<PlannedParam>,
 }
 
 impl Plan {
     pub fn add(&mut self, name: impl Into<String>, shape: &[usize], group: Group, init: Init) -> usize {
-        self.entries.push(Entry { name: name.into(), shape: shape.to_vec(), group, init });
+        self.entries.push(PlannedParam { name: name.into(), shape: shape.to_vec(), group, init });
         self.entries.len() - 1
     }
 
     /// Number of values of the parameters whose name starts with `prefix`.
     pub fn count(&self, prefix: &str) -> usize {
-        let size = |e: &Entry| e.shape.iter().fold(1, |n: usize, side| n.saturating_mul(*side));
+        let size = |e: &PlannedParam| e.shape.iter().fold(1, |n: usize, side| n.saturating_mul(*side));
         self.entries.iter().filter(|e| e.name.starts_with(prefix)).fold(0, |n, e| n.saturating_add(size(e)))
     }
 

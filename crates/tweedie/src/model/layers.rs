@@ -146,7 +146,7 @@ enum Wanted {
     /// All; those before `prefix` see each other alone.
     All { prefix: usize },
     /// Only these; they see all.
-    Part(Range<usize>),
+    Range(Range<usize>),
 }
 
 /// Weight and bias of a layer, or gain and bias of a norm.
@@ -243,7 +243,7 @@ impl Block {
 
     /// The block for all tokens `x` \[B, L, d\], of which the first `prefix` see each other alone.
     pub fn forward(&self, p: &Pass, ids: &Ids, x: &Var, prefix: usize, places: Option<&Places>) -> Result<Var> {
-        self.run(p, ids, x, Wanted::All { prefix }, places)
+        self.forward_wanted(p, ids, x, Wanted::All { prefix }, places)
     }
 
     /// The block for all tokens `x` \[B, L, d\], of which only `part` comes out: the last block of a network whose other
@@ -257,10 +257,10 @@ impl Block {
         places: Option<&Places>,
     ) -> Result<Var> {
         let all = x.shape().get(1) == Some(&part.len());
-        self.run(p, ids, x, if all { Wanted::All { prefix: 0 } } else { Wanted::Part(part) }, places)
+        self.forward_wanted(p, ids, x, if all { Wanted::All { prefix: 0 } } else { Wanted::Range(part) }, places)
     }
 
-    fn run(&self, p: &Pass, ids: &Ids, x: &Var, wanted: Wanted, places: Option<&Places>) -> Result<Var> {
+    fn forward_wanted(&self, p: &Pass, ids: &Ids, x: &Var, wanted: Wanted, places: Option<&Places>) -> Result<Var> {
         let vars = self.vars(p, ids);
         let drop = p.drop.clone().filter(|_| self.drop_path > 0.0);
         if !p.recompute {
@@ -288,7 +288,7 @@ impl Block {
             Wanted::All { prefix } => {
                 (x.clone(), attention(t, &qkv, self.heads, &Mask { keys: None, prefix: *prefix })?)
             }
-            Wanted::Part(part) => {
+            Wanted::Range(part) => {
                 let q = thirds(t, &tokens::slice(t, &qkv, part.clone())?, 0..1)?;
                 let a = cross_attention(t, &q, &thirds(t, &qkv, 1..3)?, self.heads, None)?;
                 (tokens::slice(t, x, part.clone())?, a)

@@ -166,7 +166,13 @@ impl<'a> ClassSampler<'a> {
         };
         // One id goes with each image; anything else is refused where it is run directly.
         let key = images.shape().iter().copied().chain([examples.len()]).collect();
-        self.graphs.run(&self.trained.model.device(), key, direct, |c| self.record(c, images, examples), replay)
+        self.graphs.replay_or_record(
+            &self.trained.model.device(),
+            key,
+            direct,
+            |c| self.record(c, images, examples),
+            replay,
+        )
     }
 
     /// As [`ClassSampler::logits`], step by step: `each` sees every prediction.

@@ -18,41 +18,41 @@ pub struct GraphUse {
     pub nodes: usize,
     /// Device memory of all graphs, in bytes.
     pub memory: usize,
-    /// Why a run could not be captured, if one could not: it ran without a graph.
+    /// Why a batch could not be captured, if one could not: it ran without a graph.
     pub failure: Option<String>,
 }
 
-/// The size of a captured run.
+/// The size of a captured graph.
 pub(super) trait Captured {
     /// Nodes and bytes.
     fn size(&self) -> (usize, usize);
 }
 
-enum Entry<E> {
-    /// Ran once without a graph, so its kernels are compiled and its products tuned. A run that comes once is never captured.
+enum Slot<E> {
+    /// Ran once without a graph, so its kernels are compiled and its products tuned. A batch that comes once is never captured.
     Seen,
     Ready(Rc<E>),
     /// Cannot be captured.
     Direct,
 }
 
-/// Captured runs by what they depend on, such as the batch size. Weights may not change while this lives: a graph knows their
+/// Captured graphs by what they depend on, such as the batch size. Weights may not change while this lives: a graph holds their
 /// addresses.
 pub(super) struct Graphs<K, E> {
     wanted: bool,
-    entries: RefCell<Vec<(K, Entry<E>)>>,
+    slots: RefCell<Vec<(K, Slot<E>)>>,
     replays: Cell<usize>,
     failure: RefCell<Option<String>>,
 }
 
-/// Each keeps all intermediate values of a run: a full batch and a last, shorter one are what is usual.
+/// Each keeps all intermediate values of a batch: a full batch and a last, shorter one are what is usual.
 const MOST: usize = 4;
 
 impl<K: PartialEq, E: Captured> Graphs<K, E> {
     /// `TWEEDIE_GRAPHS=0` in the environment switches them off everywhere.
     pub fn new() -> Graphs<K, E> {
         let wanted = std::env::var_os("TWEEDIE_GRAPHS").is_none_or(|v| v != "0");
-        Graphs { wanted, entries: RefCell::default(), replays: Cell::new(0), failure: RefCell::default() }
+        Graphs { wanted, slots: RefCell::default(), replays: Cell::new(0), failure: RefCell::default() }
     }
 
     pub fn allow(&mut self, wanted: bool) {
@@ -60,11 +60,11 @@ impl<K: PartialEq, E: Captured> Graphs<K, E> {
     }
 
     pub fn usage(&self) -> GraphUse {
-        let ready = |e: &(K, Entry<E>)| match &e.1 {
-            Entry::Ready(e) => Some(e.size()),
+        let ready = |e: &(K, Slot<E>)| match &e.1 {
+            Slot::Ready(e) => Some(e.size()),
             _ => None,
         };
-        let sizes: Vec<(usize, usize)> = self.entries.borrow().iter().filter_map(ready).collect();
+        let sizes: Vec<(usize, usize)> = self.slots.borrow().iter().filter_map(ready).collect();
         GraphUse {
             replays: self.replays.get(),
             nodes: sizes.last().map_or(0, |s| s.0),
@@ -73,8 +73,8 @@ impl<K: PartialEq, E: Captured> Graphs<K, E> {
         }
     }
 
-    /// Run what `key` stands for: `direct` on the CPU and the first time, from then on by `replay` of what `capture` made.
-    pub fn run<R>(
+    /// Compute what `key` stands for: `direct` on the CPU and the first time, from then on by `replay` of what `capture` made.
+    pub fn replay_or_record<R>(
         &self,
         device: &Device,
         key: K,
@@ -86,32 +86,32 @@ impl<K: PartialEq, E: Captured> Graphs<K, E> {
         if !self.wanted {
             return direct();
         }
-        let at = self.entries.borrow().iter().position(|e| e.0 == key);
+        let at = self.slots.borrow().iter().position(|e| e.0 == key);
         let Some(at) = at else {
             let result = direct()?;
-            let mut entries = self.entries.borrow_mut();
-            if entries.len() == MOST {
-                entries.remove(0);
+            let mut slots = self.slots.borrow_mut();
+            if slots.len() == MOST {
+                slots.remove(0);
             }
-            entries.push((key, Entry::Seen));
+            slots.push((key, Slot::Seen));
             return Ok(result);
         };
-        let known = match &self.entries.borrow()[at].1 {
-            Entry::Ready(e) => Some(e.clone()),
-            Entry::Direct => return direct(),
-            Entry::Seen => None,
+        let recorded = match &self.slots.borrow()[at].1 {
+            Slot::Ready(e) => Some(e.clone()),
+            Slot::Direct => return direct(),
+            Slot::Seen => None,
         };
-        let ready = match known {
+        let ready = match recorded {
             Some(e) => e,
             None => match capture(c) {
                 Ok(e) => {
                     let e = Rc::new(e);
-                    self.entries.borrow_mut()[at].1 = Entry::Ready(e.clone());
+                    self.slots.borrow_mut()[at].1 = Slot::Ready(e.clone());
                     e
                 }
                 Err(why) => {
                     *self.failure.borrow_mut() = Some(why.to_string());
-                    self.entries.borrow_mut()[at].1 = Entry::Direct;
+                    self.slots.borrow_mut()[at].1 = Slot::Direct;
                     return direct();
                 }
             },
@@ -136,7 +136,8 @@ mod tests {
     fn the_cpu_runs_directly_every_time() {
         let graphs = Graphs::<usize, Nothing>::new();
         for _ in 0..3 {
-            let got = graphs.run(&Device::Cpu, 1, || Ok("direct"), |_| Ok(Nothing), |_| Ok("replayed")).unwrap();
+            let got =
+                graphs.replay_or_record(&Device::Cpu, 1, || Ok("direct"), |_| Ok(Nothing), |_| Ok("replayed")).unwrap();
             assert_eq!(got, "direct");
         }
         assert_eq!(graphs.usage(), GraphUse::default());

@@ -273,7 +273,7 @@ impl<'a> TokenSampler<'a> {
         let images = r.images.map(|i| i.shape().to_vec());
         let key = Key { images, examples: ids.len(), candidates: r.candidates, limits: inputs.limits.kinds() };
         let record = |c: &Cuda| self.record(c, &ids, &inputs);
-        self.graphs.run(&device, key, direct, record, |recorded: &Recorded| {
+        self.graphs.replay_or_record(&device, key, direct, record, |recorded: &Recorded| {
             recorded.inputs.overwrite(&inputs)?;
             recorded.addresses.overwrite(&ids, self.config.seed)?;
             recorded.graph.launch()?;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use tweedie_engine::Device;
 
-use crate::checkpoint::{self, Part, Restored};
+use crate::checkpoint::{self, Component, Restored};
 use crate::config::Config;
 use crate::data::Fingerprint;
 use crate::error::{Error, Result};
@@ -331,9 +331,9 @@ fn go_back(keeper: &mut Keeper, t: &mut Trainer, why: String, step: usize) -> Er
 fn salvage(dir: &RunDir, restored: &Restored) -> Error {
     let mut left = Vec::new();
     for path in &restored.passed {
-        let parts = checkpoint::intact_parts(path);
+        let parts = checkpoint::intact_components(path);
         let files: Vec<&str> = parts.iter().map(|p| p.file()).collect();
-        let weights = parts.iter().find(|p| matches!(p, Part::Model | Part::Ema));
+        let weights = parts.iter().find(|p| matches!(p, Component::Model | Component::Ema));
         if let Some(weights) = weights {
             let file = path.join(weights.file());
             let used = match checkpoint::load_state(path) {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::checkpoint::{self, Chosen, Part};
+use crate::checkpoint::{self, Chosen, Component};
 use crate::config::{Config, Method, ModelConfig, Weights};
 use crate::data::Task;
 use crate::error::{Error, Result};
@@ -106,7 +106,7 @@ impl<'a> Source<'a> {
             }
         };
         if state.classes != class_names {
-            let file = path.join(Part::Ema.file());
+            let file = path.join(Component::Ema.file());
             let hint = format!("for its encoder alone set model.pretrained = \"{}\"", file.display());
             return Err(self.wrong(format!("its classes are not those of the data ({hint})")));
         }
@@ -117,7 +117,7 @@ impl<'a> Source<'a> {
             resize(&mut weights, &self.config.model, &config.model, &mut notes);
         }
         set_weights(&mut model.params, Named::new(&path, weights))?;
-        let has_averaged = path.join(Part::Ema.file()).is_file();
+        let has_averaged = path.join(Component::Ema.file()).is_file();
         let from = InitFrom {
             run: std::path::absolute(self.dir.path()).unwrap_or_else(|_| self.dir.path().into()).display().to_string(),
             checkpoint: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),

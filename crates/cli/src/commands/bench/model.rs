@@ -348,7 +348,7 @@ impl<'a> BatchSampler<'a> {
         BatchSampler { kind, ..self }
     }
 
-    fn run(&self) -> Result<()> {
+    fn sample(&self) -> Result<()> {
         match (&self.kind, self.images) {
             (Kind::Classes(c), Some(images)) => c.logits(images, self.ids).map(drop)?,
             (Kind::Classes(_), None) => return Err(Failure::input("a classifier needs images")),
@@ -396,17 +396,17 @@ pub fn sample(args: &SampleArgs) -> Result<()> {
             let mut row = match &device {
                 Device::Cuda(gpu) => {
                     let direct = sampler.graphs(false);
-                    let (times, first) = time(&device, args.model.repeats, start, || direct.run())?;
+                    let (times, first) = time(&device, args.model.repeats, start, || direct.sample())?;
                     if args.model.profile > 0 {
-                        profiles.push(profile::show(&device, args.model.profile, 1, || direct.run())?);
+                        profiles.push(profile::show(&device, args.model.profile, 1, || direct.sample())?);
                     }
                     let (direct_ms, before) = (median(times.clone()), gpu.queued());
-                    direct.run()?;
+                    direct.sample()?;
                     let launches = gpu.queued() - before;
                     let mut row = args.model.row("sample", &c, &device, times, first);
                     if !args.no_graph {
                         let graphed = direct.graphs(true);
-                        let (times, _) = time(&device, args.model.repeats, start, || graphed.run())?;
+                        let (times, _) = time(&device, args.model.repeats, start, || graphed.sample())?;
                         let used = graphed.usage();
                         if let Some(why) = used.failure {
                             progress.say("no graph", &why);
@@ -418,7 +418,7 @@ pub fn sample(args: &SampleArgs) -> Result<()> {
                     row
                 }
                 Device::Cpu => {
-                    let (times, first) = time(&device, args.model.repeats, start, || sampler.run())?;
+                    let (times, first) = time(&device, args.model.repeats, start, || sampler.sample())?;
                     args.model.row("sample", &c, &device, times, first)
                 }
             };

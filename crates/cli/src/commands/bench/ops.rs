@@ -14,7 +14,7 @@ use crate::report::{self, Align, Progress, Table};
 use crate::shared::numbers;
 pub use calls::{Setup, TapeOp};
 use ceilings::Ceilings;
-use ops_list::Entry;
+use ops_list::BenchOp;
 pub use timing::{Timer, median};
 
 #[derive(clap::Args)]
@@ -67,7 +67,7 @@ struct Speed {
     share: f64,
 }
 
-fn row(entry: &Entry, setup: &Setup, timer: &Timer, ceilings: &Ceilings) -> tweedie_engine::Result<Row> {
+fn row(entry: &BenchOp, setup: &Setup, timer: &Timer, ceilings: &Ceilings) -> tweedie_engine::Result<Row> {
     let mut calls = (entry.make)(setup)?;
     let (amount, unit, ceiling) = match entry.work.flops {
         Some(flops) => (flops, "FLOP", ceilings.product),
@@ -135,7 +135,7 @@ fn text(r: &Report) -> String {
 pub fn run(args: &Args) -> Result<()> {
     let choice = report::open_device(&args.device)?;
     let setup = Setup::new(choice.device.clone(), args.quick);
-    let mut entries = ops_list::entries(&setup);
+    let mut entries = ops_list::bench_ops(&setup);
     if !args.only.is_empty() {
         let mut names: Vec<&str> = entries.iter().map(|e| e.op).collect();
         names.dedup();

@@ -9,7 +9,7 @@ use tweedie::data;
 use tweedie::run_dir::RunDir;
 
 use super::plan::{Plan, Planned};
-use super::scale::{Part, name_of};
+use super::scale::{TaskKind, name_of};
 use super::variant::Variant;
 use crate::failure::{Failure, Result};
 use crate::report::note;
@@ -45,9 +45,9 @@ pub fn put(plan: &mut Plan, given: &[String]) -> Result<()> {
             return Err(Failure::input(format!("--use names {name} twice")));
         }
         let given = open(&plan.runs[place], Path::new(path))?;
-        let classes = match plan.runs[place].variant.part() {
-            Part::Classes => Some(&plan.classes()?.data[plan.runs[place].seed as usize].class_names),
-            Part::Captions => None,
+        let classes = match plan.runs[place].variant.task() {
+            TaskKind::Classes => Some(&plan.classes()?.data[plan.runs[place].seed as usize].class_names),
+            TaskKind::Captions => None,
         };
         if classes.is_some_and(|c| checkpoint::load_state(&given.checkpoint).is_ok_and(|s| s.classes != *c)) {
             return Err(Failure::input(format!("--use {text}: its classes are not those of the data")));
@@ -64,7 +64,7 @@ fn is_called(name: &str, variant: Variant, seed: u64) -> bool {
 
 /// Whether another WHAT of the same scale and seeds has a run of this name, so that one list of runs serves them all.
 fn is_elsewhere(plan: &Plan, name: &str) -> bool {
-    let of_scale = |v: &Variant| plan.scale.recipe(v.part()).is_some();
+    let of_scale = |v: &Variant| plan.scale.recipe(v.task()).is_some();
     let called = |v: Variant| (0..plan.seeds() as u64).any(|seed| is_called(name, v, seed));
     Variant::ALL.into_iter().filter(of_scale).any(called)
 }

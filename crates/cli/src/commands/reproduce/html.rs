@@ -6,7 +6,7 @@ use tweedie::run_dir::Environment;
 
 use super::plan::{Plan, Task};
 use super::runs::Finished;
-use super::scale::{Part, name_of};
+use super::scale::{TaskKind, name_of};
 use super::section::{Grid, Section, with_spread};
 use crate::failure::Result;
 use crate::report::{self, Align};
@@ -49,9 +49,9 @@ pub fn page(about: &About, plan: &Plan, finished: &[Finished], sections: &[Secti
 }
 
 fn how(h: &mut String, plan: &Plan) -> Result<()> {
-    for part in plan.parts() {
-        let text = match part {
-            Part::Classes => {
+    for task in plan.tasks() {
+        let text = match task {
+            TaskKind::Classes => {
                 let task = plan.classes()?;
                 let data = &task.data[0];
                 let (test, origin) = data.final_split()?;
@@ -62,7 +62,7 @@ fn how(h: &mut String, plan: &Plan) -> Result<()> {
                     epochs(task)
                 )
             }
-            Part::Captions => {
+            TaskKind::Captions => {
                 let task = plan.captions()?;
                 let data = &task.data[0];
                 let (test, origin) = data.final_split()?;

@@ -8,7 +8,7 @@ use tweedie::train::{open_classes, open_sequences};
 use super::Args;
 use super::experiments;
 use super::given::{Given, differences};
-use super::scale::{Part, Scale, What, name_of};
+use super::scale::{Scale, TaskKind, What, name_of};
 use super::variant::{PAPER, Variant};
 use crate::failure::{Failure, Result};
 use crate::shared::recipe;
@@ -63,7 +63,7 @@ impl Plan {
     /// `share`: of each recipe's epochs.
     pub fn new(args: &Args, share: f64) -> Result<Plan> {
         args.scale.check(args.what)?;
-        let there = |w: &What| w.part().is_some_and(|p| args.scale.recipe(p).is_some());
+        let there = |w: &What| w.task().is_some_and(|p| args.scale.recipe(p).is_some());
         let what: Vec<What> = match args.what {
             What::All => experiments::ORDER.into_iter().filter(there).collect(),
             one => vec![one],
@@ -76,20 +76,20 @@ impl Plan {
         }
         let seeds = args.seeds as usize;
         let mut plan = Plan { scale: args.scale, what, runs: Vec::new(), seeds, classes: None, captions: None };
-        let has = |part: Part| variants.iter().any(|v| v.part() == part);
-        if has(Part::Classes) {
-            plan.classes = Some(task(args, share, Part::Classes, |c| Ok(open_classes(c)?))?);
+        let has = |kind: TaskKind| variants.iter().any(|v| v.task() == kind);
+        if has(TaskKind::Classes) {
+            plan.classes = Some(task(args, share, TaskKind::Classes, |c| Ok(open_classes(c)?))?);
         }
-        if has(Part::Captions) {
-            plan.captions = Some(task(args, share, Part::Captions, |c| Ok(open_sequences(&c.data, c.seed)?))?);
+        if has(TaskKind::Captions) {
+            plan.captions = Some(task(args, share, TaskKind::Captions, |c| Ok(open_sequences(&c.data, c.seed)?))?);
         }
         // Where the recipe's model is the paper's, it is trained once.
-        variants.retain(|v| !v.is_of_recipe() || plan.has_own_recipe(v.part()));
+        variants.retain(|v| !v.is_of_recipe() || plan.has_own_recipe(v.task()));
         for seed in 0..seeds {
             for &variant in &variants {
-                let (mut config, examples) = match variant.part() {
-                    Part::Classes => (plan.classes()?.of(variant), plan.classes()?.data[seed].train()?.len()),
-                    Part::Captions => (plan.captions()?.of(variant), plan.captions()?.data[seed].train()?.len()),
+                let (mut config, examples) = match variant.task() {
+                    TaskKind::Classes => (plan.classes()?.of(variant), plan.classes()?.data[seed].train()?.len()),
+                    TaskKind::Captions => (plan.captions()?.of(variant), plan.captions()?.data[seed].train()?.len()),
                 };
                 seeded(&mut config, seed);
                 variant.apply(&mut config, examples);
@@ -97,9 +97,9 @@ impl Plan {
                     0 => examples,
                     most => examples.min(most),
                 };
-                let hash = match variant.part() {
-                    Part::Classes => fingerprint(&config, &about_classes(&plan.classes()?.data[seed])?)?,
-                    Part::Captions => fingerprint(&config, &about_captions(&plan.captions()?.data[seed])?)?,
+                let hash = match variant.task() {
+                    TaskKind::Classes => fingerprint(&config, &about_classes(&plan.classes()?.data[seed])?)?,
+                    TaskKind::Captions => fingerprint(&config, &about_captions(&plan.captions()?.data[seed])?)?,
                 };
                 let key = format!("{}-s{seed}-{hash:016x}", variant.id());
                 let steps = examples / config.train.batch * config.train.epochs;
@@ -111,10 +111,10 @@ impl Plan {
     }
 
     /// Whether the recipe of a task has another model than the paper.
-    pub fn has_own_recipe(&self, part: Part) -> bool {
-        match part {
-            Part::Classes => self.classes.as_ref().is_some_and(|t| !t.differs.is_empty()),
-            Part::Captions => self.captions.as_ref().is_some_and(|t| !t.differs.is_empty()),
+    pub fn has_own_recipe(&self, kind: TaskKind) -> bool {
+        match kind {
+            TaskKind::Classes => self.classes.as_ref().is_some_and(|t| !t.differs.is_empty()),
+            TaskKind::Captions => self.captions.as_ref().is_some_and(|t| !t.differs.is_empty()),
         }
     }
 
@@ -139,17 +139,17 @@ impl Plan {
     }
 
     /// The tasks that it has.
-    pub fn parts(&self) -> Vec<Part> {
-        let has = |p: &Part| match p {
-            Part::Classes => self.classes.is_some(),
-            Part::Captions => self.captions.is_some(),
+    pub fn tasks(&self) -> Vec<TaskKind> {
+        let has = |p: &TaskKind| match p {
+            TaskKind::Classes => self.classes.is_some(),
+            TaskKind::Captions => self.captions.is_some(),
         };
-        [Part::Classes, Part::Captions].into_iter().filter(has).collect()
+        [TaskKind::Classes, TaskKind::Captions].into_iter().filter(has).collect()
     }
 
     /// What the numbers are about.
     pub fn said(&self) -> String {
-        let all: Vec<&str> = self.parts().into_iter().map(|p| self.scale.said(p)).collect();
+        let all: Vec<&str> = self.tasks().into_iter().map(|p| self.scale.said(p)).collect();
         all.join(" ")
     }
 }
@@ -167,10 +167,10 @@ fn seeded(config: &mut Config, seed: usize) {
 }
 
 /// A task's settings, and its data for every seed.
-fn task<D>(args: &Args, share: f64, part: Part, open: impl Fn(&Config) -> Result<D>) -> Result<Task<D>> {
-    let recipe = args.scale.recipe(part).ok_or_else(|| Failure::ours("a task without a recipe"))?;
-    let (base, recipe_epochs) = settings_of(args, share, part, recipe, &[])?;
-    let (paper, _) = settings_of(args, share, part, recipe, &PAPER)?;
+fn task<D>(args: &Args, share: f64, kind: TaskKind, open: impl Fn(&Config) -> Result<D>) -> Result<Task<D>> {
+    let recipe = args.scale.recipe(kind).ok_or_else(|| Failure::ours("a task without a recipe"))?;
+    let (base, recipe_epochs) = settings_of(args, share, kind, recipe, &[])?;
+    let (paper, _) = settings_of(args, share, kind, recipe, &PAPER)?;
     let differ = differences(&paper, &base)?;
     let mut differs: Vec<String> =
         differ.into_iter().map(|d| format!("{} = {} (the paper: {})", d.key, d.have, d.want)).collect();
@@ -187,10 +187,10 @@ fn task<D>(args: &Args, share: f64, part: Part, open: impl Fn(&Config) -> Result
 }
 
 /// The recipe with `model` and what this command changes for every run, which has the last word.
-fn settings_of(args: &Args, share: f64, part: Part, recipe: &str, model: &[&str]) -> Result<(Config, usize)> {
-    let own = match part {
-        Part::Classes => &args.class_sets,
-        Part::Captions => &args.caption_sets,
+fn settings_of(args: &Args, share: f64, kind: TaskKind, recipe: &str, model: &[&str]) -> Result<(Config, usize)> {
+    let own = match kind {
+        TaskKind::Classes => &args.class_sets,
+        TaskKind::Captions => &args.caption_sets,
     };
     let model = model.iter().map(|s| s.to_string());
     let sets: Vec<String> = model.chain(args.sets.iter().chain(own).cloned()).collect();
@@ -198,9 +198,9 @@ fn settings_of(args: &Args, share: f64, part: Part, recipe: &str, model: &[&str]
         let flags: Vec<_> = path.map(|d| ("--data".to_string(), format!("data.path={d:?}"))).into_iter().collect();
         recipe::resolve(recipe, &sets, &flags).map(|r| r.0).map_err(|f| one_task(args, recipe, f.into()))
     };
-    let mut c = match part {
-        Part::Classes => resolve(args.data.as_ref())?,
-        Part::Captions => {
+    let mut c = match kind {
+        TaskKind::Classes => resolve(args.data.as_ref())?,
+        TaskKind::Captions => {
             let c = resolve(args.caption_data.as_ref())?;
             // --data is for both where one path can be: what a recipe brings along stays.
             if c.data.path.is_empty() { resolve(args.data.as_ref())? } else { c }
@@ -218,7 +218,7 @@ fn settings_of(args: &Args, share: f64, part: Part, recipe: &str, model: &[&str]
         c.train.warmup_epochs *= epochs as f32 / recipe_epochs as f32;
         c.train.epochs = epochs;
     }
-    if part == Part::Classes {
+    if kind == TaskKind::Classes {
         c.train.eval_every = c.train.epochs.div_ceil(EVALUATIONS);
         if c.sample.guidance == 1.0 {
             c.sample.guidance = GUIDANCE;

@@ -37,7 +37,7 @@ pub enum What {
 
 /// Two tasks, each with data, recipe and runs of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum TaskKind {
     /// Classification.
     Classes,
     /// Image captions.
@@ -71,11 +71,11 @@ pub fn name_of(value: impl ValueEnum) -> String {
 
 impl What {
     /// The task that it is about; none for all.
-    pub fn part(self) -> Option<Part> {
+    pub fn task(self) -> Option<TaskKind> {
         use What::*;
         match self {
-            Main | Ablation | Steps | Loss | Curves | Overfitting | Regression | Heatmap => Some(Part::Classes),
-            Captions | Clipscore | Trajectory | Tokens => Some(Part::Captions),
+            Main | Ablation | Steps | Loss | Curves | Overfitting | Regression | Heatmap => Some(TaskKind::Classes),
+            Captions | Clipscore | Trajectory | Tokens => Some(TaskKind::Captions),
             All => None,
         }
     }
@@ -83,29 +83,29 @@ impl What {
 
 impl Scale {
     /// The recipe of a task, where the scale has that task.
-    pub fn recipe(self, part: Part) -> Option<&'static str> {
-        match (self, part) {
-            (Scale::Digits, Part::Classes) => Some("digits"),
-            (Scale::Digits, Part::Captions) => Some("shapes"),
-            (Scale::Cifar10, Part::Classes) => Some("cifar10"),
-            (Scale::Imagenette, Part::Classes) => Some("imagenette"),
-            (Scale::Characters, Part::Classes) => Some("characters"),
-            (Scale::Coco, Part::Captions) => Some("coco-96"),
-            (Scale::Coco224, Part::Captions) => Some("coco-224"),
-            (Scale::Imagenet, Part::Classes) => Some("imagenet-vit-b16"),
-            (Scale::Imagenet, Part::Captions) => Some("imagenet-vl-captions"),
-            (Scale::Cifar10 | Scale::Imagenette | Scale::Characters, Part::Captions)
-            | (Scale::Coco | Scale::Coco224, Part::Classes) => None,
+    pub fn recipe(self, task: TaskKind) -> Option<&'static str> {
+        match (self, task) {
+            (Scale::Digits, TaskKind::Classes) => Some("digits"),
+            (Scale::Digits, TaskKind::Captions) => Some("shapes"),
+            (Scale::Cifar10, TaskKind::Classes) => Some("cifar10"),
+            (Scale::Imagenette, TaskKind::Classes) => Some("imagenette"),
+            (Scale::Characters, TaskKind::Classes) => Some("characters"),
+            (Scale::Coco, TaskKind::Captions) => Some("coco-96"),
+            (Scale::Coco224, TaskKind::Captions) => Some("coco-224"),
+            (Scale::Imagenet, TaskKind::Classes) => Some("imagenet-vit-b16"),
+            (Scale::Imagenet, TaskKind::Captions) => Some("imagenet-vl-captions"),
+            (Scale::Cifar10 | Scale::Imagenette | Scale::Characters, TaskKind::Captions)
+            | (Scale::Coco | Scale::Coco224, TaskKind::Classes) => None,
         }
     }
 
     /// What the numbers of a task are about, and what they are not.
-    pub fn said(self, part: Part) -> &'static str {
-        match (self, part) {
-            (Scale::Digits, Part::Classes) => {
+    pub fn said(self, task: TaskKind) -> &'static str {
+        match (self, task) {
+            (Scale::Digits, TaskKind::Classes) => {
                 "8×8 digits, not ImageNet: only the direction can be compared with the paper."
             }
-            (Scale::Digits, Part::Captions) => {
+            (Scale::Digits, TaskKind::Captions) => {
                 "Sentences about drawn scenes, not captions of photos: only the direction can be compared \
                  with the paper."
             }
@@ -125,8 +125,8 @@ impl Scale {
                 "COCO photos at 96×96 and a small network trained from scratch: only the direction can be compared with the \
                  paper."
             }
-            (Scale::Imagenet, Part::Classes) => "The paper's scale: ImageNet at 224×224 with ViT-B/16.",
-            (Scale::Imagenet, Part::Captions) => {
+            (Scale::Imagenet, TaskKind::Classes) => "The paper's scale: ImageNet at 224×224 with ViT-B/16.",
+            (Scale::Imagenet, TaskKind::Captions) => {
                 "ImageNet with captions at 224×224. The paper's numbers of captions are of COCO: only the direction can be \
                  compared."
             }
@@ -135,12 +135,12 @@ impl Scale {
 
     /// That it has what is asked for; else an error that says which scales do.
     pub fn check(self, what: What) -> Result<()> {
-        let Some(part) = what.part().filter(|p| self.recipe(*p).is_none()) else { return Ok(()) };
-        let have = Scale::value_variants().iter().filter(|s| s.recipe(part).is_some()).map(|s| name_of(*s));
+        let Some(task) = what.task().filter(|p| self.recipe(*p).is_none()) else { return Ok(()) };
+        let have = Scale::value_variants().iter().filter(|s| s.recipe(task).is_some()).map(|s| name_of(*s));
         let have: Vec<String> = have.collect();
-        let task = match part {
-            Part::Classes => "classes",
-            Part::Captions => "captions",
+        let task = match task {
+            TaskKind::Classes => "classes",
+            TaskKind::Captions => "captions",
         };
         let (what, scale) = (name_of(what), name_of(self));
         Err(Failure::input(format!("{what} is about {task}, of which there are none at --scale {scale}"))
@@ -155,8 +155,8 @@ mod tests {
     #[test]
     fn every_scale_has_something_and_says_what() {
         for scale in Scale::value_variants() {
-            let parts = [Part::Classes, Part::Captions].into_iter().filter(|p| scale.recipe(*p).is_some());
-            assert!(parts.inspect(|p| assert!(!scale.said(*p).is_empty())).count() > 0);
+            let tasks = [TaskKind::Classes, TaskKind::Captions].into_iter().filter(|p| scale.recipe(*p).is_some());
+            assert!(tasks.inspect(|p| assert!(!scale.said(*p).is_empty())).count() > 0);
         }
         assert!(Scale::Digits.check(What::Tokens).is_ok() && Scale::Coco.check(What::All).is_ok());
         let refused = Scale::Cifar10.check(What::Captions).unwrap_err().to_string();

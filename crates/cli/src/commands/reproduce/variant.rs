@@ -2,7 +2,7 @@
 
 use tweedie::config::{Config, LossKind, Method};
 
-use super::scale::Part;
+use super::scale::TaskKind;
 
 /// A way to train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -119,10 +119,10 @@ impl Variant {
         }
     }
 
-    pub fn part(self) -> Part {
+    pub fn task(self) -> TaskKind {
         match self {
-            CaptionTdd | CaptionMdd | CaptionRecipeTdd | CaptionRecipeMdd => Part::Captions,
-            _ => Part::Classes,
+            CaptionTdd | CaptionMdd | CaptionRecipeTdd | CaptionRecipeMdd => TaskKind::Captions,
+            _ => TaskKind::Classes,
         }
     }
 
@@ -148,7 +148,7 @@ impl Variant {
             (t.eval_every, t.checkpoint_every) = (t.eval_every * FEWER, t.checkpoint_every * FEWER);
             t.min_lr = 1.0;
         }
-        if self.part() == Part::Captions || self == Recipe {
+        if self.task() == TaskKind::Captions || self == Recipe {
             return;
         }
         c.loss.weighted = matches!(self, Weighted | LongWeighted);

@@ -102,7 +102,7 @@ pub fn attention(tape: &Tape, qkv: &Var, heads: usize, mask: &Mask) -> Result<Va
         k_at: row / 3,
         scale: 1.0 / (size as f32).sqrt(),
     };
-    run(tape, "attention", plan, qkv, None, mask.keys)
+    forward(tape, "attention", plan, qkv, None, mask.keys)
 }
 
 /// Attention of queries `q` \[B, Lq, H·D\] over other tokens' keys and values `kv` \[B, Lk, 2·H·D\] (keys, then values).
@@ -129,7 +129,7 @@ pub fn cross_attention(tape: &Tape, q: &Var, kv: &Var, heads: usize, keys: Optio
     check::alike("cross_attention", q.value(), &[kv.value()])?;
     let scale = 1.0 / (size as f32).sqrt();
     let plan = Plan { batch, heads, size, lq, lk, prefix: 0, q_row: width, kv_row, k_at: 0, scale };
-    run(tape, "cross_attention", plan, q, Some(kv), keys)
+    forward(tape, "cross_attention", plan, q, Some(kv), keys)
 }
 
 /// D where rows of `width` hold `parts` times `heads` heads of it, else 0.
@@ -142,7 +142,7 @@ fn bad_shape(op: &'static str, name: &str, want: &str, got: &Var, heads: usize) 
     Error::op(op, format!("{name} must be {want} with {heads} heads, it is {:?}", got.shape()))
 }
 
-fn run(tape: &Tape, op: &'static str, plan: Plan, q: &Var, kv: Option<&Var>, mask: Option<&Tensor>) -> Result<Var> {
+fn forward(tape: &Tape, op: &'static str, plan: Plan, q: &Var, kv: Option<&Var>, mask: Option<&Tensor>) -> Result<Var> {
     let p = &plan;
     ensure!(
         p.batch > 0 && p.lq > 0 && p.lk > 0,

@@ -9,7 +9,7 @@ use crate::tensor::Tensor;
 
 /// Which of the results a case looks at: side by side, the size of one would hide errors of another.
 #[derive(Clone, Copy, Debug)]
-enum Part {
+enum ResultPart {
     Tokens,
     Numbers,
     Probabilities,
@@ -48,16 +48,16 @@ fn fixed(device: &Device, rows: usize, vocab: usize, every: usize) -> Result<Ten
     Tensor::from_u32(device, &[rows], (0..rows).map(of).collect())
 }
 
-fn part(c: &Chosen, part: Part) -> Result<Vec<f32>> {
+fn part(c: &Chosen, part: ResultPart) -> Result<Vec<f32>> {
     let mut out = Vec::new();
     match part {
-        Part::Tokens => out.extend(numbers(&c.tokens)?),
-        Part::Numbers => {
+        ResultPart::Tokens => out.extend(numbers(&c.tokens)?),
+        ResultPart::Numbers => {
             out.extend(c.numbers()?.log_prob.to_vec()?);
             out.extend(c.numbers()?.entropy.to_vec()?);
         }
-        Part::Probabilities => out.extend(c.probabilities.as_ref().map_or(Ok(Vec::new()), Tensor::to_vec)?),
-        Part::Top => {
+        ResultPart::Probabilities => out.extend(c.probabilities.as_ref().map_or(Ok(Vec::new()), Tensor::to_vec)?),
+        ResultPart::Top => {
             if let Some((tokens, log_probs)) = &c.top {
                 out.extend(numbers(tokens)?);
                 out.extend(log_probs.to_vec()?);
@@ -87,7 +87,7 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
         .enumerate()
         {
             let width = if o.longer { (v + 1).next_multiple_of(8) } else { v };
-            for p in [Part::Tokens, Part::Numbers, Part::Probabilities, Part::Top] {
+            for p in [ResultPart::Tokens, ResultPart::Numbers, ResultPart::Probabilities, ResultPart::Top] {
                 let label = format!("[{b}, {n}, {v}] {}: {p:?}", o.label());
                 let case = Case::new("choose", label, move |t, vars| {
                     let logits = vars[0].value();
@@ -114,10 +114,10 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
                             },
                             banned: o.limits.then_some(Banned { classes: &classes, rows: &bits }),
                             fixed: o.limits.then_some(&fixed),
-                            numbers: matches!(p, Part::Numbers),
-                            probabilities: matches!(p, Part::Probabilities),
+                            numbers: matches!(p, ResultPart::Numbers),
+                            probabilities: matches!(p, ResultPart::Probabilities),
                             // Never so many that a banned class is among them: its logarithm is not finite.
-                            top: if matches!(p, Part::Top) { (v - 1).min(2 * i + 1).min(MAX_TOP) } else { 0 },
+                            top: if matches!(p, ResultPart::Top) { (v - 1).min(2 * i + 1).min(MAX_TOP) } else { 0 },
                         },
                     )?;
                     let values = part(&chosen, p)?;

@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 /// One image with its captions.
-struct Entry {
+struct ImageRecord {
     /// Number of the JSON file it stands in.
     file: u32,
     /// Below the folder of images.
@@ -28,13 +28,13 @@ struct Entry {
 struct CocoSource {
     /// JSON files, each with its folder of images.
     files: Vec<(PathBuf, PathBuf)>,
-    entries: Vec<Entry>,
+    entries: Vec<ImageRecord>,
     bytes: u64,
 }
 
 impl CocoSource {
     /// The JSON file that an image stands in.
-    fn json(&self, entry: &Entry) -> &Path {
+    fn json(&self, entry: &ImageRecord) -> &Path {
         &self.files[entry.file as usize].0
     }
 }
@@ -199,13 +199,13 @@ fn is_karpathy_file(path: &Path) -> Result<bool> {
     Ok(head.contains("\"sentids\"") || head.contains("\"sentences\""))
 }
 
-fn coco(data: Coco, split: Split, json: &Path, notes: &mut Vec<String>) -> Vec<(Split, Entry)> {
+fn coco(data: Coco, split: Split, json: &Path, notes: &mut Vec<String>) -> Vec<(Split, ImageRecord)> {
     let mut by_id: HashMap<(bool, Box<str>), usize> = HashMap::new();
-    let mut out: Vec<(Split, Entry)> = Vec::with_capacity(data.images.len());
+    let mut out: Vec<(Split, ImageRecord)> = Vec::with_capacity(data.images.len());
     let mut twice = 0;
     for image in data.images {
         let key = image.id.key();
-        let entry = Entry { file: 0, path: image.file_name.into(), id: key.1.clone(), captions: vec![] };
+        let entry = ImageRecord { file: 0, path: image.file_name.into(), id: key.1.clone(), captions: vec![] };
         match by_id.entry(key) {
             MapEntry::Occupied(_) => twice += 1,
             MapEntry::Vacant(place) => {
@@ -230,7 +230,7 @@ fn coco(data: Coco, split: Split, json: &Path, notes: &mut Vec<String>) -> Vec<(
     out
 }
 
-fn karpathy(data: Karpathy, json: &Path, notes: &mut Vec<String>) -> Vec<(Split, Entry)> {
+fn karpathy(data: Karpathy, json: &Path, notes: &mut Vec<String>) -> Vec<(Split, ImageRecord)> {
     let mut out = Vec::with_capacity(data.images.len());
     let mut unknown = 0;
     for image in data.images {
@@ -244,7 +244,7 @@ fn karpathy(data: Karpathy, json: &Path, notes: &mut Vec<String>) -> Vec<(Split,
             if image.filepath.is_empty() { image.filename } else { format!("{}/{}", image.filepath, image.filename) };
         let id = image.id.map_or_else(|| path.clone(), |v| v.to_string());
         let captions = image.sentences.into_iter().map(|s| s.raw.trim().into()).collect();
-        out.push((split, Entry { file: 0, path: path.into(), id: id.into(), captions }));
+        out.push((split, ImageRecord { file: 0, path: path.into(), id: id.into(), captions }));
     }
     if unknown > 0 {
         notes.push(format!("{}: {unknown} images of no known split are left out", json.display()));
@@ -253,7 +253,12 @@ fn karpathy(data: Karpathy, json: &Path, notes: &mut Vec<String>) -> Vec<(Split,
 }
 
 /// The folder below which the files that a JSON names lie: one of the usual places where one of its first images is.
-fn image_folder(json: &Path, root: &Path, options: &SequenceOptions, found: &[(Split, Entry)]) -> Result<PathBuf> {
+fn image_folder(
+    json: &Path,
+    root: &Path,
+    options: &SequenceOptions,
+    found: &[(Split, ImageRecord)],
+) -> Result<PathBuf> {
     let mut places: Vec<PathBuf> = match &options.image_folder {
         Some(folder) => vec![files::as_on_disk(folder)],
         None => Vec::new(),
@@ -271,7 +276,7 @@ fn image_folder(json: &Path, root: &Path, options: &SequenceOptions, found: &[(S
         places.push(base.clone());
         places.extend(names.iter().map(|n| base.join(n)));
     }
-    let some: Vec<&Entry> = found.iter().map(|(_, e)| e).take(100).collect();
+    let some: Vec<&ImageRecord> = found.iter().map(|(_, e)| e).take(100).collect();
     if let Some(Err(why)) = some.iter().map(|e| inside(root, &e.path)).reduce(|a, b| a.or(b)) {
         let name = some.first().map_or("", |e| &e.path);
         return Err(DataError::layout(json, format!("image `{name}`: {why}")));

@@ -139,7 +139,8 @@ fn read_column(
     Ok(())
 }
 
-struct Part {
+/// One file of a data set: its columns and row groups.
+struct Shard {
     columns: Vec<String>,
     image: Option<String>,
     /// The column with the images' names.
@@ -159,7 +160,7 @@ struct Building {
 
 pub(crate) fn open(root: &Path, task: Task, options: &SequenceOptions) -> Result<Splits> {
     let files = files(root, SequenceFormat::Parquet)?;
-    let parts = files.par_iter().map(|f| read_part(f, task, options)).collect::<Result<Vec<_>>>()?;
+    let parts = files.par_iter().map(|f| read_shard(f, task, options)).collect::<Result<Vec<_>>>()?;
     let mut building: [Option<Building>; 3] = Default::default();
     for (path, part) in files.iter().zip(parts) {
         let split = Split::of_file(path, root).unwrap_or(Split::Train);
@@ -187,7 +188,7 @@ pub(crate) fn open(root: &Path, task: Task, options: &SequenceOptions) -> Result
     Ok(Splits { splits, notes: Vec::new() })
 }
 
-fn read_part(path: &Path, task: Task, options: &SequenceOptions) -> Result<Part> {
+fn read_shard(path: &Path, task: Task, options: &SequenceOptions) -> Result<Shard> {
     let file = ParquetFile::open(path)?;
     let schema = file.schema();
     let (wanted, usual, setting) = match task {
@@ -214,7 +215,7 @@ fn read_part(path: &Path, task: Task, options: &SequenceOptions) -> Result<Part>
         let texts = leaves.iter().try_fold(0, |sum: u64, &l| Ok(sum.saturating_add(bytes(l)?)))?;
         groups.push([rows, image_leaf.map_or(Ok(0), bytes)?, texts, name_leaf.map_or(Ok(0), bytes)?]);
     }
-    Ok(Part { columns, image, names, groups })
+    Ok(Shard { columns, image, names, groups })
 }
 
 /// A leaf's path without the levels that lists add.

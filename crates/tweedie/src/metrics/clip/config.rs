@@ -67,15 +67,15 @@ pub struct Config {
     pub preprocess: Preprocess,
 }
 
-/// A part of a JSON file that knows its name.
-struct Part<'a> {
+/// The settings of a tower (or of the preprocessor) in a JSON file, with their name for messages.
+struct Section<'a> {
     path: &'a Path,
     name: &'static str,
     /// Later ones win.
     layers: Vec<&'a Value>,
 }
 
-impl Part<'_> {
+impl Section<'_> {
     fn get(&self, key: &str) -> Option<&Value> {
         self.layers.iter().rev().find_map(|l| l.get(key)).filter(|v| !v.is_null())
     }
@@ -147,13 +147,14 @@ impl Config {
             let is = file.get("model_type").and_then(Value::as_str).unwrap_or("something else");
             return Err(Error::Input(format!("{}: model_type must be clip, it is {is}", path.display())));
         }
-        // Old files repeat a part as `…_dict`, which then wins, as in `transformers`.
-        let part = |name: &'static str, again: &str| Part {
+        // Old files repeat a section as `…_dict`, which then wins, as in `transformers`.
+        let section = |name: &'static str, again: &str| Section {
             path: &path,
             name,
             layers: [file.get(name), file.get(again)].into_iter().flatten().filter(|v| v.is_object()).collect(),
         };
-        let (vision, text) = (part("vision_config", "vision_config_dict"), part("text_config", "text_config_dict"));
+        let (vision, text) =
+            (section("vision_config", "vision_config_dict"), section("text_config", "text_config_dict"));
         let image = vision.size("image_size", 224)?;
         let patch = vision.size("patch_size", 32)?;
         if image % patch != 0 {
@@ -191,7 +192,7 @@ impl Preprocess {
             path = folder.join("processor_config.json");
             file = read_json(&path)?["image_processor"].take();
         }
-        let part = Part { path: &path, name: "", layers: vec![&file] };
+        let part = Section { path: &path, name: "", layers: vec![&file] };
         let plain = |v: &Value| v.as_u64().filter(|n| (1..=SIDE).contains(n)).map(|n| n as usize);
         let side = |v: &Value, key: &str| v.get(key).and_then(plain);
         let resize = match part.get("size") {

@@ -22,7 +22,7 @@ pub struct Work {
 type Make = Box<dyn Fn(&Setup) -> Result<Box<dyn Timed>>>;
 
 /// One line of the table. `make` is called when its turn comes, so that only one op's tensors live at a time.
-pub struct Entry {
+pub struct BenchOp {
     pub op: &'static str,
     pub shape: String,
     pub work: Work,
@@ -34,8 +34,8 @@ fn entry(
     shape: String,
     work: Work,
     make: impl Fn(&Setup) -> Result<Box<dyn Timed>> + 'static,
-) -> Entry {
-    Entry { op, shape, work, make: Box::new(make) }
+) -> BenchOp {
+    BenchOp { op, shape, work, make: Box::new(make) }
 }
 
 /// Limited by memory: elements of the compute type that are moved.
@@ -43,21 +43,21 @@ fn moved(s: &Setup, forward: usize, backward: usize) -> Work {
     Work { bytes: [forward, backward].map(|n| (n * s.dtype.size()) as f64), flops: None }
 }
 
-fn layer_norm(s: &Setup, rows: usize, d: usize) -> Entry {
+fn layer_norm(s: &Setup, rows: usize, d: usize) -> BenchOp {
     let n = rows * d; // forward: x, y; backward: x, dy, dx
     entry("layer_norm", format!("{rows}×{d}"), moved(s, 2 * n, 3 * n), move |s| {
         TapeOp::make(s, &[&[rows, d]], &[&[d], &[d]], |t, v| norm::layer_norm(t, &v[0], &v[1], &v[2], 1e-6))
     })
 }
 
-fn add(s: &Setup, rows: usize, d: usize) -> Entry {
+fn add(s: &Setup, rows: usize, d: usize) -> BenchOp {
     let n = rows * d; // backward hands dy on without touching it
     entry("add", format!("{rows}×{d}"), moved(s, 3 * n, 0), move |s| {
         TapeOp::make(s, &[&[rows, d], &[rows, d]], &[], |t, v| elementwise::add(t, &v[0], &v[1]))
     })
 }
 
-fn scale(s: &Setup, rows: usize, d: usize) -> Entry {
+fn scale(s: &Setup, rows: usize, d: usize) -> BenchOp {
     let n = rows * d;
     entry("scale", format!("{rows}×{d}"), moved(s, 2 * n, 2 * n), move |s| {
         TapeOp::make(s, &[&[rows, d]], &[], |t, v| elementwise::scale(t, &v[0], 0.5))
@@ -65,7 +65,7 @@ fn scale(s: &Setup, rows: usize, d: usize) -> Entry {
 }
 
 /// Queries and keys of packed ones, into fresh memory: what is timed holds its input. In a block two thirds are moved, in place.
-fn rotary(s: &Setup, b: usize, heads: usize, l: usize, head: usize) -> Entry {
+fn rotary(s: &Setup, b: usize, heads: usize, l: usize, head: usize) -> BenchOp {
     let (d, n) = (heads * head, b * l * 3 * heads * head);
     entry("rotary", format!("{b}×{heads}×{l}×{head}"), moved(s, 2 * n, 2 * n), move |s| {
         let angles = RotaryTable::new(&s.device, l, head)?;
@@ -78,7 +78,7 @@ fn computed(forward: f64, backward: f64) -> Work {
     Work { bytes: [0.0; 2], flops: Some([forward, backward]) }
 }
 
-fn linear(m: usize, k: usize, n: usize) -> Entry {
+fn linear(m: usize, k: usize, n: usize) -> BenchOp {
     let product = 2.0 * (m * k * n) as f64; // backward: one product for the input, one for the weight
     entry("linear", format!("{m}×{k}→{n}"), computed(product, 2.0 * product), move |s| {
         TapeOp::make(s, &[&[m, k]], &[&[n, k], &[n]], |t, v| {
@@ -87,7 +87,7 @@ fn linear(m: usize, k: usize, n: usize) -> Entry {
     })
 }
 
-fn mlp(op: &'static str, act: Act, m: usize, k: usize, n: usize) -> Entry {
+fn mlp(op: &'static str, act: Act, m: usize, k: usize, n: usize) -> BenchOp {
     let product = 4.0 * (m * k * n) as f64;
     entry(op, format!("{m}×{k}→{n}→{k}"), computed(product, 2.0 * product), move |s| {
         TapeOp::make(s, &[&[m, k]], &[&[n, k], &[n], &[k, n], &[k]], move |t, v| {
@@ -96,7 +96,7 @@ fn mlp(op: &'static str, act: Act, m: usize, k: usize, n: usize) -> Entry {
     })
 }
 
-fn attention(b: usize, heads: usize, l: usize, d: usize) -> Entry {
+fn attention(b: usize, heads: usize, l: usize, d: usize) -> BenchOp {
     let product = 2.0 * (b * heads * l * l * d) as f64; // forward: scores and values; backward: the scores again and four more
     entry("attention", format!("{b}×{heads}×{l}×{d}"), computed(2.0 * product, 5.0 * product), move |s| {
         TapeOp::make(s, &[&[b, l, 3 * heads * d]], &[], move |t, v| {
@@ -106,7 +106,7 @@ fn attention(b: usize, heads: usize, l: usize, d: usize) -> Entry {
 }
 
 /// Tokens over cached keys of a condition and over themselves, as in sampling with prefix attention; each example has a row.
-fn joint_attention(b: usize, heads: usize, n: usize, keys: usize, d: usize) -> Entry {
+fn joint_attention(b: usize, heads: usize, n: usize, keys: usize, d: usize) -> BenchOp {
     let product = 2.0 * (b * heads * n * (n + keys) * d) as f64;
     let shape = format!("{b}×{heads}×{n} over {keys}+{n}×{d}");
     entry("joint_attention", shape, computed(2.0 * product, 5.0 * product), move |s| {
@@ -121,7 +121,7 @@ fn ids(s: &Setup, n: usize, bound: usize) -> Result<Tensor> {
     Tensor::from_u32(&s.device, &[n], (0..n).map(|i| (i * 7919 % bound) as u32).collect())
 }
 
-fn linear_cross_entropy(rows: usize, d: usize, vocab: usize) -> Entry {
+fn linear_cross_entropy(rows: usize, d: usize, vocab: usize) -> BenchOp {
     let product = 2.0 * (rows * d * vocab) as f64;
     entry("linear_cross_entropy", format!("{rows}×{d}→{vocab}"), computed(product, 2.0 * product), move |s| {
         let targets = ids(s, rows, vocab)?;
@@ -132,7 +132,7 @@ fn linear_cross_entropy(rows: usize, d: usize, vocab: usize) -> Entry {
     })
 }
 
-fn noisy_input(batch: usize, n: usize, vocab: usize, d: usize) -> Entry {
+fn noisy_input(batch: usize, n: usize, vocab: usize, d: usize) -> BenchOp {
     let product = 2.0 * (batch * n * d * vocab) as f64;
     entry("noisy_input", format!("{batch}×{n} of {vocab}→{d}"), computed(product, product), move |s| {
         let dtype = s.dtype;
@@ -146,7 +146,7 @@ fn noisy_input(batch: usize, n: usize, vocab: usize, d: usize) -> Entry {
     })
 }
 
-fn token_scores(s: &Setup, rows: usize, classes: usize) -> Entry {
+fn token_scores(s: &Setup, rows: usize, classes: usize) -> BenchOp {
     entry("token_scores", format!("{rows} of {classes}"), moved(s, rows * classes, 0), move |s| {
         let logits = s.normal(0, &[rows, classes], 1.0)?.cast(s.dtype)?;
         let targets = Tensor::from_u32(&s.device, &[rows], (0..rows as u32).map(|i| i % classes as u32).collect())?;
@@ -155,7 +155,7 @@ fn token_scores(s: &Setup, rows: usize, classes: usize) -> Entry {
 }
 
 /// Guided and drawn: both rows of a pair are read once, whatever a kernel reads again.
-fn choose(s: &Setup, rows: usize, classes: usize) -> Entry {
+fn choose(s: &Setup, rows: usize, classes: usize) -> BenchOp {
     entry("choose", format!("{rows} pairs of {classes}"), moved(s, 2 * rows * classes, 0), move |s| {
         let logits = s.normal(0, &[2 * rows, 1, classes], 1.0)?.cast(s.dtype)?;
         let weight = Tensor::from_f32(&s.device, &[1], vec![2.0])?;
@@ -171,7 +171,7 @@ fn choose(s: &Setup, rows: usize, classes: usize) -> Entry {
 }
 
 /// The most likely class of each row, as in most steps of a sampler: rows start aligned.
-fn argmax(s: &Setup, rows: usize, classes: usize) -> Entry {
+fn argmax(s: &Setup, rows: usize, classes: usize) -> BenchOp {
     entry("argmax", format!("{rows} of {classes}"), moved(s, rows * classes, 0), move |s| {
         let logits = s.normal(0, &[rows, 1, classes.next_multiple_of(8)], 1.0)?.cast(s.dtype)?;
         let how = ops::choose::Choose { classes: Some(classes), ..ops::choose::Choose::argmax(1) };
@@ -180,7 +180,7 @@ fn argmax(s: &Setup, rows: usize, classes: usize) -> Entry {
 }
 
 /// Weights, gradient, both moments and the average are read, all but the gradient written, and the bf16 shadow on a GPU.
-fn adamw(s: &Setup, n: usize) -> Entry {
+fn adamw(s: &Setup, n: usize) -> BenchOp {
     let low = s.dtype == DType::Bf16;
     let bytes = n * (9 * 4 + 4 + if low { 2 } else { 0 }); // the norm reads the gradient once more
     let work = Work { bytes: [bytes as f64, 0.0], flops: None };
@@ -195,7 +195,7 @@ fn adamw(s: &Setup, n: usize) -> Entry {
 
 /// The matrices of `blocks` blocks of a transformer: five rounds of three products, for a square one of 2·d³ operations each, for one
 /// of the MLP's of 8, 2 and 8.
-fn muon(s: &Setup, blocks: usize, d: usize) -> Entry {
+fn muon(s: &Setup, blocks: usize, d: usize) -> BenchOp {
     let low = s.dtype == DType::Bf16;
     let (n, d3) = (blocks * 12 * d * d, (d as f64).powi(3));
     let bytes = n * (7 * 4 + 4 + if low { 2 } else { 0 });
@@ -221,14 +221,14 @@ fn muon(s: &Setup, blocks: usize, d: usize) -> Entry {
 }
 
 /// The product whose speed is the arithmetic ceiling.
-pub fn largest_product(s: &Setup) -> Entry {
+pub fn largest_product(s: &Setup) -> BenchOp {
     let n = if s.device == Device::Cpu { 1024 } else { 8192 } / if s.quick { 4 } else { 1 };
     linear(n, n, n)
 }
 
 /// Batches as in training: 256 images of 197 tokens through a ViT-B, 128 captions, on the GPU; 32 images of 65 tokens
 /// through a ViT-Ti, 8 captions, on the CPU.
-pub fn entries(s: &Setup) -> Vec<Entry> {
+pub fn bench_ops(s: &Setup) -> Vec<BenchOp> {
     let few = |n: usize| if s.quick { n / 16 } else { n };
     if s.device == Device::Cpu {
         let (m, d) = (few(32 * 65), 192);

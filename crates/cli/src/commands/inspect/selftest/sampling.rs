@@ -34,7 +34,7 @@ const BATCH: usize = 5;
 const LAMBDA: f64 = 1.0;
 
 /// What is sampled: `round` picks ids and images, everything else stays.
-type Run<'a> = Box<dyn Fn(u32) -> Result<Vec<f32>> + 'a>;
+type SampleFn<'a> = Box<dyn Fn(u32) -> Result<Vec<f32>> + 'a>;
 
 struct Subject {
     label: &'static str,
@@ -108,18 +108,18 @@ impl Subject {
     }
 
     /// Call `f` with what samples `model`, with or without graphs, and return what it says of them.
-    fn with<R>(&self, model: &Trained, graphs: bool, f: impl FnOnce(&Run) -> Result<R>) -> Result<(R, GraphUse)> {
+    fn with<R>(&self, model: &Trained, graphs: bool, f: impl FnOnce(&SampleFn) -> Result<R>) -> Result<(R, GraphUse)> {
         let ids = |round: u32| (0..BATCH as u32).map(|i| 10 * round + i).collect::<Vec<_>>();
         let device = model.model.device();
         if self.tokens == 1 {
             let c = ClassSampler::new(model, &self.sample)?.with_graphs(graphs);
-            let run: Run = Box::new(|round| Ok(c.logits(&self.images(&device, BATCH, round)?, &ids(round))?));
+            let run: SampleFn = Box::new(|round| Ok(c.logits(&self.images(&device, BATCH, round)?, &ids(round))?));
             let out = f(&run)?;
             drop(run);
             return Ok((out, c.graph_use()));
         }
         let g = TokenSampler::new(model, &self.sample)?.with_graphs(graphs);
-        let run: Run = Box::new(|round| {
+        let run: SampleFn = Box::new(|round| {
             let (images, ids) = (self.images(&device, BATCH, round)?, ids(round));
             // Tokens given and an end, both other in every round.
             let fixed: Vec<Option<u32>> = (0..BATCH * self.tokens)
@@ -144,7 +144,7 @@ impl Subject {
     fn check(&self, device: &Device, dtype: DType, findings: &mut Findings) -> Result<()> {
         // Direct, captured and replayed, replayed on other inputs, replayed on those before.
         const ROUNDS: [u32; 4] = [0, 1, 2, 1];
-        let all = |run: &Run| ROUNDS.iter().map(|r| run(*r)).collect::<Result<Vec<_>>>();
+        let all = |run: &SampleFn| ROUNDS.iter().map(|r| run(*r)).collect::<Result<Vec<_>>>();
         let model = self.model(device, dtype)?;
         let (direct, _) = self.with(&model, false, |run| all(run))?;
         let (graphed, used) = self.with(&model, true, |run| all(run))?;

@@ -4,7 +4,7 @@ use tweedie::config::SampleConfig;
 use tweedie_figures::{Axis, BarSeries, BarsSpec, Figure};
 
 use super::super::lab::{Lab, Reading};
-use super::super::scale::Part;
+use super::super::scale::TaskKind;
 use super::super::section::{Claim, Paper, Row, Section, Shown};
 use super::super::variant::Variant::{self, Masked, Plain, Recipe, Weighted};
 use super::sampling_name;
@@ -44,7 +44,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
             .into(),
     ];
     results.push(twin);
-    if lab.plan.has_own_recipe(Part::Classes) {
+    if lab.plan.has_own_recipe(TaskKind::Classes) {
         let own = lab.plan.classes()?.base.sample.clone();
         for sample in [&own, &SampleConfig { steps: 1, ..own.clone() }] {
             results.push(row(lab, "recipe", Recipe, sample, None)?);
