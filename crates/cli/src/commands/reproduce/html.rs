@@ -76,6 +76,8 @@ fn how(h: &mut String, plan: &Plan) -> Result<()> {
         };
         let _ = writeln!(h, "<p>Data: {}</p>", escape(&text));
     }
+    *h += "<p>Rows and lines without a name are of the paper’s own model: plain transformer blocks, full attention, cosine schedule, argmax and \
+           noise again. What a recipe has of its own is called “of the recipe”.</p>\n";
     let seeds = match plan.seeds() {
         1 => "One training seed: how much another one would differ is not known, and verdicts are about the test images alone."
             .to_string(),

@@ -1,11 +1,11 @@
 //! TDD and MDD over epochs.
 
-use tweedie_figures::{Axis, Figure, LinesSpec, Series};
+use tweedie_figures::Series;
 
 use super::super::lab::Lab;
 use super::super::section::{Data, Section, Shown};
 use super::super::variant::Variant::{self, Masked, Plain, Weighted};
-use super::history::{History, top1};
+use super::history::{History, over_epochs, top1};
 use super::sampling_name;
 use crate::failure::Result;
 
@@ -20,13 +20,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         series.push(line);
         rows.extend(h.rows());
     }
-    let drawing = Figure::lines(&LinesSpec {
-        title: "TDD and its masked twin over epochs".into(),
-        x: Axis::linear("epoch"),
-        y: Axis::linear("top-1 on the validation images (%)"),
-        series,
-        size: Some((420.0, 270.0)),
-    })?;
+    let drawing = over_epochs("TDD and its masked twin over epochs", series)?;
     let data = &lab.plan.classes()?.data[0];
     let images = data.val()?.len();
     let limit = match lab.plan.classes()?.paper.train.eval_images {

@@ -1,7 +1,7 @@
 //! What runs wrote while they were trained, over all seeds.
 
 use serde_json::{Value, json};
-use tweedie_figures::Series;
+use tweedie_figures::{Axis, Drawing, Figure, LinesSpec, Series};
 
 use super::super::lab::{Lab, deviation};
 use super::super::variant::Variant;
@@ -63,6 +63,17 @@ impl History {
         };
         self.seeds.iter().enumerate().flat_map(of).collect()
     }
+}
+
+/// Validation accuracy over epochs, as lines.
+pub fn over_epochs(title: &str, series: Vec<Series>) -> Result<Drawing> {
+    Ok(Figure::lines(&LinesSpec {
+        title: title.into(),
+        x: Axis::linear("epoch"),
+        y: Axis::linear("top-1 on the validation images (%)"),
+        series,
+        size: Some((420.0, 270.0)),
+    })?)
 }
 
 /// Top-1 in % of an evaluation in the course of training: of the averaged weights where they are kept.

@@ -1,14 +1,13 @@
 //! TDD and MDD on few images for many epochs at a constant rate: which overfits first.
 
 use serde_json::json;
-use tweedie_figures::{Axis, Figure, LinesSpec};
 
 use super::super::caption_lab::mean;
 use super::super::lab::{Lab, deviation};
 use super::super::section::{Claim, Data, Paper, Section, Shown};
 use super::super::variant::FEWER;
 use super::super::variant::Variant::{self, LongMasked, LongPlain, LongWeighted};
-use super::history::{History, top1};
+use super::history::{History, over_epochs, top1};
 use super::sampling_name;
 use crate::failure::Result;
 
@@ -33,13 +32,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         rows.extend(h.rows());
         peaks.push(h.seeds.iter().filter_map(|y| Peak::of(&h.x, y)).collect::<Vec<_>>());
     }
-    let drawing = Figure::lines(&LinesSpec {
-        title: "Few images, many epochs, a constant rate".into(),
-        x: Axis::linear("epoch"),
-        y: Axis::linear("top-1 on the validation images (%)"),
-        series,
-        size: Some((420.0, 270.0)),
-    })?;
+    let drawing = over_epochs("Few images, many epochs, a constant rate", series)?;
     let data = &lab.plan.classes()?.data[0];
     let (train, images) = (data.train()?.len(), data.val()?.len());
     let [with, without, mdd] = [&peaks[0], &peaks[1], &peaks[2]];
