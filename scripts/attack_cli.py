@@ -161,7 +161,7 @@ REFS = {"images": [{"id": i, "file_name": f"{i}.png"} for i in range(4)],
 HYPS = [{"image_id": i, "caption": f"a dog number {i}"} for i in range(4)]
 
 
-class Lab:
+class Fixtures:
     """What all inputs start from."""
 
     def __init__(self, binary, folder):
@@ -255,16 +255,16 @@ def mutate_json(r, value):
     value = json.loads(json.dumps(value))
     for _ in range(r.choice([1, 1, 1, 2, 3])):
         places = []
-        def walk(v):
+        def visit(v):
             if isinstance(v, dict):
                 for k in list(v):
                     places.append((v, k))
-                    walk(v[k])
+                    visit(v[k])
             elif isinstance(v, list):
                 for i in range(len(v)):
                     places.append((v, i))
-                    walk(v[i])
-        walk(value)
+                    visit(v[i])
+        visit(value)
         if not places:
             return value
         where, key = r.choice(places)
@@ -318,26 +318,26 @@ def tokenizer_json(r):
 
 # Kinds of inputs: each gives a command (without the binary) and may write files into its folder.
 
-def kind_set(r, lab, folder):
+def kind_set(r, fixtures, folder):
     sets = []
     for _ in range(r.choice([1, 1, 2, 3])):
-        key = r.choice(lab.keys)
+        key = r.choice(fixtures.keys)
         sets.append(f"{key}={r.choice(NUMBERS) if r.random() < 0.8 else r.choice(TEXTS)}")
     return ["config", "show", r.choice(["digits", "shapes", "text-none", "digits"])] + [x for s in sets for x in ("--set", s)]
 
 
-def kind_set_odd(r, lab, folder):
-    key = r.choice([r.choice(lab.keys) + ".x" * r.choice([1, 79, 5000]), r.choice(TEXTS), "augment.crop.pad" + ".x" * r.choice([1, 30, 80, 200, 20_000]),
+def kind_set_odd(r, fixtures, folder):
+    key = r.choice([r.choice(fixtures.keys) + ".x" * r.choice([1, 79, 5000]), r.choice(TEXTS), "augment.crop.pad" + ".x" * r.choice([1, 30, 80, 200, 20_000]),
                     "augment.crop", "model", "a." * r.choice([10, 10_000]), "augment.mean", "augment.erase.area"])
     value = r.choice(["[" * 3000, "{a=" * 500 + "1" + "}" * 500, "[1," * 40, "a" * 100_000, "{" + ",".join(f"a{i}=1" for i in range(3000)) + "}", r.choice(TEXTS), r.choice(NUMBERS),
                       "[nan]", "[0, 0]", "[1e308, inf]", "{kind='resized', scale=[0,1]}", "{kind='padded', pad=99999999999}", "\"\\u001b\"", "a.b." * 3000])
     return ["config", "show", "digits", "--set", f"{key}={value}".replace("\0", "")[:120_000]]
 
 
-def kind_train(r, lab, folder):
+def kind_train(r, fixtures, folder):
     sets = list(TINY)
     for _ in range(r.choice([1, 1, 2])):
-        key = r.choice([k for k in lab.keys if k not in ("data.path",)])
+        key = r.choice([k for k in fixtures.keys if k not in ("data.path",)])
         numbers = NUMBERS if key not in SLOW else ["0", "-1", "1", "nan", "inf", "1e308", "9223372036854775807", "18446744073709551615"]
         sets.append(f"{key}={r.choice(numbers)}")
     if r.random() < 0.1:
@@ -352,13 +352,13 @@ FLAGS = ["--steps", "--guidance", "--votes", "--seed", "--top", "--number", "--l
 LONG = {"--number", "--samples", "--votes", "--repeats", "--seconds", "--draws", "--bound", "--steps", "--candidates", "--bootstrap", "--noisy-copies", "--points"}
 
 
-def kind_flags(r, lab, folder):
-    digits, text = str(lab.folder / "digits"), str(lab.folder / "text")
-    png, corpus = str(lab.folder / "a.png"), str(lab.folder / "text.txt")
+def kind_flags(r, fixtures, folder):
+    digits, text = str(fixtures.folder / "digits"), str(fixtures.folder / "text")
+    png, corpus = str(fixtures.folder / "a.png"), str(fixtures.folder / "text.txt")
     base = r.choice([
         ["classify", digits, png], ["trace", digits, png], ["eval", digits, "--limit", "4"], ["generate", text], ["trace", text], ["eval", text, "--limit", "2", "--bound", "1"],
         ["data", "inspect", "embedded:digits"], ["data", "inspect", corpus, "--task", "text"], ["tokenizer", "train", corpus, "--out", str(folder / "t.json")],
-        ["tokenizer", "show", str(lab.folder / "text" / "tokenizer.json"), "a b"], ["devices"], ["config", "show", "digits"],
+        ["tokenizer", "show", str(fixtures.folder / "text" / "tokenizer.json"), "a b"], ["devices"], ["config", "show", "digits"],
         ["bench", "train", "--preset", "digits", "--batch", "1", "--repeats", "1", "--device", "cpu", "--no-floor"],
         ["bench", "sample", "--preset", "digits", "--batch", "1", "--repeats", "1", "--device", "cpu", "--steps", "1"],
         ["bench", "data", "embedded:digits", "--seconds", "0.05", "--image", "8", "--batch", "4"],
@@ -375,8 +375,8 @@ def kind_flags(r, lab, folder):
     return [a.replace("\0", "") for a in ["--threads", "1"][:2 * (r.random() < 0.9)] + base + more]
 
 
-def kind_recipe(r, lab, folder):
-    data = mutate_bytes(r, r.choice([lab.config, lab.shown, "[train]\nepochs = 1\n"]).encode())
+def kind_recipe(r, fixtures, folder):
+    data = mutate_bytes(r, r.choice([fixtures.config, fixtures.shown, "[train]\nepochs = 1\n"]).encode())
     if r.random() < 0.15:
         data = r.choice([b"a" + b".a" * 50_000 + b"=1", b"a=" + b"[" * 50_000, b"[" + b"a." * 50_000 + b"a]", b"a=" + b"{a=" * 50_000, b"\xef\xbb\xbf[train]\r\nepochs = 1\r\n",
                          b"x" * 900_000 + b"=1", b"\n" * 900_000, b"".join(b"k%d=1\n" % i for i in range(60_000)), b"[augment.crop]\nkind='padded'\n" + b"".join(b"pad.k%d=1\n" % i for i in range(50_000)),
@@ -385,7 +385,7 @@ def kind_recipe(r, lab, folder):
     return ["config", "show", str(folder / "r.toml")]
 
 
-def kind_tokenizer(r, lab, folder):
+def kind_tokenizer(r, fixtures, folder):
     t = tokenizer_json(r)
     if r.random() < 0.15:
         t = {"type": "tweedie-chars", "symbols": list("abc ")}
@@ -398,7 +398,7 @@ def kind_tokenizer(r, lab, folder):
     return ["tokenizer", "show", str(folder / "t.json"), text] + (["--json"] if r.random() < 0.3 else [])
 
 
-def kind_score(r, lab, folder):
+def kind_score(r, fixtures, folder):
     refs, hyps = REFS, HYPS
     if r.random() < 0.3:
         refs = r.choice([{str(i): [f"a dog {i}"] for i in range(4)}, [{"image_id": i, "captions": ["a dog", "a cat"]} for i in range(4)]])
@@ -413,7 +413,7 @@ def kind_score(r, lab, folder):
     return ["score", "--bootstrap", "10", str(folder / "refs.json"), str(folder / "hyps.json")]
 
 
-def kind_clip(r, lab, folder):
+def kind_clip(r, fixtures, folder):
     clip = folder / "clip"
     clip.mkdir()
     config, prep = CLIP, PREPROCESS
@@ -429,7 +429,7 @@ def kind_clip(r, lab, folder):
     (clip / "model.safetensors").write_bytes(mutate_bytes(r, safetensors(r)))
     (folder / "refs.json").write_bytes(json.dumps(REFS).encode())
     (folder / "hyps.json").write_bytes(json.dumps(HYPS).encode())
-    return ["score", str(folder / "refs.json"), str(folder / "hyps.json"), "--clip", str(clip), "--images", str(lab.images), "--device", "cpu"]
+    return ["score", str(folder / "refs.json"), str(folder / "hyps.json"), "--clip", str(clip), "--images", str(fixtures.images), "--device", "cpu"]
 
 
 def safetensors(r):
@@ -449,9 +449,9 @@ def safetensors(r):
     return struct.pack("<Q", claimed) + text + bytes(at)
 
 
-def copy_run(lab, name, folder):
+def copy_run(fixtures, name, folder):
     run = folder / "run"
-    shutil.copytree(lab.folder / name, run)
+    shutil.copytree(fixtures.folder / name, run)
     return run
 
 
@@ -460,9 +460,9 @@ def own_crc(state):
     return crc32c(json.dumps(state, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
-def kind_run(r, lab, folder):
+def kind_run(r, fixtures, folder):
     name = r.choice(["digits", "text"])
-    run = copy_run(lab, name, folder)
+    run = copy_run(fixtures, name, folder)
     files = [p for p in run.rglob("*") if p.is_file() and p.suffix != ".png" and p.name != ".lock"]
     path = r.choice(files)
     how = r.randrange(5)
@@ -474,13 +474,13 @@ def kind_run(r, lab, folder):
             f.truncate(r.choice([0, 1, 1 << 30, 1 << 40]))
     else:
         path.write_bytes(mutate_bytes(r, path.read_bytes()))
-    return use_run(r, lab, name, run)
+    return use_run(r, fixtures, name, run)
 
 
-def kind_state(r, lab, folder):
+def kind_state(r, fixtures, folder):
     """A manifest with a right checksum that lies."""
     name = r.choice(["digits", "text"])
-    run = copy_run(lab, name, folder)
+    run = copy_run(fixtures, name, folder)
     for path in run.rglob("state.json"):
         state = json.loads(path.read_text())
         how = r.randrange(4)
@@ -496,13 +496,13 @@ def kind_state(r, lab, folder):
         if isinstance(state, dict):
             state["crc32c"] = own_crc(state)
         path.write_bytes(dump(r, state))
-    return use_run(r, lab, name, run)
+    return use_run(r, fixtures, name, run)
 
 
-def kind_weights(r, lab, folder):
+def kind_weights(r, fixtures, folder):
     """Weights that are not those of the model, with right sizes and checksums."""
     name = r.choice(["digits", "text"])
-    run = copy_run(lab, name, folder)
+    run = copy_run(fixtures, name, folder)
     for path in run.rglob("state.json"):
         state = json.loads(path.read_text())
         for file, entry in state["files"].items():
@@ -515,12 +515,12 @@ def kind_weights(r, lab, folder):
             entry["bytes"], entry["crc32c"] = len(data), crc32c(data)
         state["crc32c"] = own_crc(state)
         path.write_text(json.dumps(state))
-    return use_run(r, lab, name, run)
+    return use_run(r, fixtures, name, run)
 
 
-def kind_config(r, lab, folder):
+def kind_config(r, fixtures, folder):
     name = r.choice(["digits", "text"])
-    run = copy_run(lab, name, folder)
+    run = copy_run(fixtures, name, folder)
     path = run / "config.toml"
     lines = path.read_text().splitlines()
     for _ in range(r.choice([1, 1, 2])):
@@ -530,22 +530,22 @@ def kind_config(r, lab, folder):
         else:
             lines[i] = lines[i].split("=")[0] + "= " + r.choice(["0", "-1", "9223372036854775807", "65536", "nan"])
     path.write_text("\n".join(lines))
-    return use_run(r, lab, name, run)
+    return use_run(r, fixtures, name, run)
 
 
-def use_run(r, lab, name, run):
-    png = str(lab.folder / "a.png")
+def use_run(r, fixtures, name, run):
+    png = str(fixtures.folder / "a.png")
     own = [["classify", str(run), png], ["trace", str(run), png], ["eval", str(run), "--limit", "4"]] if name == "digits" else [["generate", str(run)], ["trace", str(run)], ["eval", str(run), "--limit", "2", "--bound", "1"]]
     return ["--threads", "1"] + r.choice(own + [["train", "--resume", str(run), "--device", "cpu"]])
 
 
-def kind_classes(r, lab, folder):
+def kind_classes(r, fixtures, folder):
     names = "\n".join(f"class {i}" for i in range(10)).encode()
     (folder / "names.txt").write_bytes(mutate_bytes(r, names))
     return ["data", "inspect", "embedded:digits", "--classes", r.choice([str(folder / "names.txt")] * 9 + ["/dev/zero"])]
 
 
-def kind_pretrained(r, lab, folder):
+def kind_pretrained(r, fixtures, folder):
     (folder / "w.safetensors").write_bytes(mutate_bytes(r, safetensors(r)) if r.random() < 0.5 else safetensors(r))
     path = r.choice([str(folder / "w.safetensors")] * 9 + ["/dev/zero"])
     return ["train", "digits", "--device", "cpu", "--out", str(folder / "run")] + [x for s in TINY + [f"model.pretrained={path}"] for x in ("--set", s)]
@@ -555,14 +555,14 @@ KINDS = [(kind_set, 3), (kind_set_odd, 2), (kind_train, 2), (kind_flags, 4), (ki
          (kind_state, 2), (kind_weights, 2), (kind_config, 3), (kind_classes, 1), (kind_pretrained, 1)]
 
 
-def attack(lab, number, seed, keep, timeout, rlimit):
+def attack(fixtures, number, seed, keep, timeout, rlimit):
     r = random.Random(f"{seed}/{number}")
     kind = r.choices([k for k, _ in KINDS], [w for _, w in KINDS])[0]
     folder = keep / f"input-{number:06}"
     folder.mkdir(parents=True)
-    command = kind(r, lab, folder)
+    command = kind(r, fixtures, folder)
     command = [a.encode("utf-8", "surrogatepass") for a in command]
-    outcome = execute([lab.binary.encode()] + command, folder, timeout, rlimit)
+    outcome = execute([fixtures.binary.encode()] + command, folder, timeout, rlimit)
     name = kind.__name__.removeprefix("kind_")
     if outcome.kind is None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -587,13 +587,13 @@ def main():
     args = p.parse_args()
     binary = str(Path(args.binary).resolve())
     keep = Path(args.keep or tempfile.mkdtemp(prefix="tweedie-attack-")).resolve()
-    lab = Lab(binary, keep / "lab")
+    fixtures = Fixtures(binary, keep / "lab")
     counts, failures, slowest, largest = {}, {}, 0.0, 0
     start = time.monotonic()
     rlimit = int(args.address_space * GIB)
     with ThreadPoolExecutor(args.jobs) as pool:
         numbers = range(args.first, args.first + args.inputs)
-        for number, name, o in pool.map(lambda n: attack(lab, n, args.seed, keep, args.timeout, rlimit), numbers):
+        for number, name, o in pool.map(lambda n: attack(fixtures, n, args.seed, keep, args.timeout, rlimit), numbers):
             n, refused = counts.get(name, (0, 0))
             counts[name] = (n + 1, refused + (o.code != 0))
             slowest, largest = max(slowest, o.seconds), max(largest, o.rss)

@@ -102,7 +102,7 @@ def train(r, run):
     """A run on embedded data, gone on with, and measured in several ways."""
     precision = r.choice(["bf16", "f32"]) if cuda else "f32"
     heads, size = r.choice([(1, 64), (2, 32), (3, 20), (4, 16), (2, 64), (1, 96), (3, 64), (1, 128)] if cuda else [(2, 8)])
-    common = dict(train__epochs=1, train__precision=precision, train__batch=r.choice([31, 64, 97, 128, 255]), train__kfold=r.choice([1, 2, 3]),
+    common = dict(train__epochs=1, train__precision=precision, train__batch=r.choice([31, 64, 97, 128, 255]), train__noisy_copies=r.choice([1, 2, 3]),
                   train__eval_images=r.choice([33, 100, 200]), train__optimizer=r.choice(["adamw", "muon"]), model__denoiser__heads=heads,
                   model__denoiser__width=heads * size, model__method=r.choice(["tdd", "tdd", "mdd"]), seed=r.randrange(1000))
     if r.random() < 0.3:

@@ -414,31 +414,31 @@ fn a_run_trained_elsewhere_is_used_if_it_fits() {
     train(&["coco-96", "--data", "coco"], &[&coco_sets[..], &["train.clean_tokens=0"]].concat(), "mine");
     train(&["digits"], &[TINY, &["train.epochs=1", "train.warmup_epochs=0.1"]].concat(), "digits");
     let (_, told) = succeeds(coco(dir, "trajectory", &["--epochs", "2", "--use", "caption-tdd=mine"]));
-    assert!(told.contains("2 runs, 1 given, 0 finished before, 1 to train"), "{told}");
+    assert!(told.contains("2 runs, 1 existing, 0 finished before, 1 to train"), "{told}");
     let html = read(out.join("report.html"));
     for told in
-        ["given", "train.epochs = 1 (plan: 2)", "condition_attention = &quot;prefix&quot; (plan: &quot;full&quot;)"]
+        ["existing", "train.epochs = 1 (plan: 2)", "condition_attention = &quot;prefix&quot; (plan: &quot;full&quot;)"]
     {
         assert!(html.contains(told), "the report does not tell '{told}'");
     }
     let about: Value = serde_json::from_str(&read(out.join("data/report.json"))).unwrap();
     assert_eq!((&about["runs"][0]["given"]["run"], &about["runs"][1]["given"]), (&json!("mine"), &Value::Null));
     assert_eq!([0, 1].map(|i| about["runs"][i]["epochs"].as_u64()), [Some(1), Some(2)], "each run's own");
-    for (given, words) in [
+    for (used, words) in [
         ("caption-mdd=mine", &["its method is TDD, not MDD"][..]),
         ("caption-tdd=digits", &["it is about classes, not captions"]),
         ("caption-tdd=recipe", &["its train.clean_tokens is 0.8, not 0"]),
     ] {
-        let (code, _, err) = run(coco(dir, "trajectory", &["--use", given]));
+        let (code, _, err) = run(coco(dir, "trajectory", &["--use", used]));
         assert!(code == 1 && words.iter().all(|w| err.contains(w)), "{err}");
     }
     // One list of runs for every WHAT: what this one does not need is not even opened. A scale without classes has no mdd.
     let (_, told) = succeeds(coco(dir, "tokens", &["--use", "caption-tdd=mine", "--use", "caption-mdd=nowhere"]));
-    assert!(told.contains("--use caption-mdd=nowhere: not needed for tokens") && told.contains("1 given"), "{told}");
+    assert!(told.contains("--use caption-mdd=nowhere: not needed for tokens") && told.contains("1 existing"), "{told}");
     let (code, _, err) = run(coco(dir, "tokens", &["--use", "mdd=mine"]));
     assert!(code == 1 && err.contains("this plan has no run called mdd"), "{err}");
     let (code, _, err) = run(tiny(dir, "main", &["--use", "tdd-weighted=digits"]));
     assert!(code == 1 && err.contains("its loss.weighted is false, not true"), "{err}");
     let (_, told) = succeeds(tiny(dir, "heatmap", &["--epochs", "1", "--use", "tdd-plain=digits"]));
-    assert!(told.contains("2 runs, 1 given, 0 finished before, 1 to train"), "{told}");
+    assert!(told.contains("2 runs, 1 existing, 0 finished before, 1 to train"), "{told}");
 }

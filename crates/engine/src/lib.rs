@@ -7,7 +7,7 @@
 //! # From a tensor to a trained weight
 //!
 //! A [`Tensor`] is data on a [`Device`]. A [`Tape`] turns it into a [`Var`], which [`ops`] take and give; what they need for
-//! their gradients is recorded on the way. [`Tape::backward`] walks back over the records: each is a [`Backward`], which adds to
+//! their gradients is recorded on the way. [`Tape::backward`] traverses the records in reverse: each is a [`Backward`], which adds to
 //! the gradients of its inputs. Those of parameters end in [`Params`], where the optimizer ([`optim::AdamW`]) finds them.
 //!
 //! ```

@@ -568,7 +568,7 @@ fn folders_with_links_pipes_and_strange_names() {
     for class in 0..12 {
         let class = root.join(format!("class{class:02}"));
         write(class.join("a.png"), &png(1));
-        // Into itself, to the root and to every other class: a walk that follows them all sees millions of folders.
+        // Into itself, to the root and to every other class: a traversal that follows them all sees millions of folders.
         symlink(&class, class.join("self")).unwrap();
         symlink(&root, class.join("root")).unwrap();
         (0..12).for_each(|n| symlink(root.join(format!("class{n:02}")), class.join(format!("to{n}"))).unwrap());

@@ -94,7 +94,7 @@ fn modules() -> Graph {
 
 /// The names along a cycle, if there is one.
 fn cycle(graph: &Graph) -> Option<Vec<String>> {
-    fn walk(graph: &Graph, at: &str, path: &mut Vec<String>, done: &mut BTreeSet<String>) -> Option<Vec<String>> {
+    fn visit(graph: &Graph, at: &str, path: &mut Vec<String>, done: &mut BTreeSet<String>) -> Option<Vec<String>> {
         if let Some(from) = path.iter().position(|m| m == at) {
             return Some(path[from..].iter().cloned().chain([at.to_string()]).collect());
         }
@@ -102,13 +102,13 @@ fn cycle(graph: &Graph) -> Option<Vec<String>> {
             return None;
         }
         path.push(at.into());
-        let found = graph.get(at).into_iter().flatten().find_map(|next| walk(graph, next, path, done));
+        let found = graph.get(at).into_iter().flatten().find_map(|next| visit(graph, next, path, done));
         path.pop();
         done.insert(at.into());
         found
     }
     let mut done = BTreeSet::new();
-    graph.keys().find_map(|m| walk(graph, m, &mut Vec::new(), &mut done))
+    graph.keys().find_map(|m| visit(graph, m, &mut Vec::new(), &mut done))
 }
 
 #[test]

@@ -19,7 +19,7 @@ use tweedie_figures::{
 use super::train::{attended, free_folder, train};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note};
-use crate::shared::looks;
+use crate::shared::preview;
 use crate::shared::recipe;
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -169,15 +169,15 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
     let twin = score(mdd, 1)?;
     let steps = tdd.session.trainer().config.sample.steps;
     let m = Measured { sweep, full: score(tdd, steps)?, steps, twin };
-    let looks = tdd.session.trainer_mut().averaged(|t, c| Ok(looks::look(t, c, test)))??;
+    let shown = tdd.session.trainer_mut().averaged(|t, c| Ok(preview::classes(t, c, test)))??;
     for (name, drawing) in [
         ("curves", curves(tdd, mdd)?),
         ("loss", loss_figure(tdd, mdd, "of the noisy labels (TDD), of the masked label (MDD)")?),
         ("steps", over_steps(&m)?),
         ("confusion", confusion(&m, &data.class_names)?),
         ("reliability", reliability(&m)?),
-        ("heatmap", looks.heatmap()?),
-        ("samples", looks.tiles()?),
+        ("heatmap", shown.heatmap()?),
+        ("samples", shown.tiles()?),
         ("comparison", comparison(&m)?),
     ] {
         report::save_figure(&drawing, figures, name)?;

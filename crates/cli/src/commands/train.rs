@@ -12,7 +12,7 @@ use tweedie::{Session, interrupt};
 
 use crate::failure::{Failure, Result};
 use crate::report::{self, note};
-use crate::shared::looks;
+use crate::shared::preview;
 use crate::shared::recipe;
 
 #[derive(clap::Args)]
@@ -112,7 +112,7 @@ fn resume(path: &Path, args: &Args) -> Result<Session> {
 pub fn attended(session: Session) -> Session {
     session
         .stop_when(interrupt::requested)
-        .with_preview(|t, samples| looks::preview(t, samples).map_err(|e| tweedie::Error::Input(e.to_string())))
+        .with_preview(|t, samples| preview::save(t, samples).map_err(|e| tweedie::Error::Input(e.to_string())))
 }
 
 /// Open the data of a new run, and say what they are.

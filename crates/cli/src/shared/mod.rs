@@ -2,10 +2,10 @@
 
 pub mod clip_scores;
 pub mod image_input;
-pub mod looks;
 pub mod model_args;
 pub mod names;
 pub mod numbers;
+pub mod preview;
 pub mod recipe;
 pub mod sampling_flags;
 pub mod sequence_args;

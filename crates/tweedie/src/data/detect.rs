@@ -130,7 +130,7 @@ fn find_below(path: &Path, format: Format, depth: usize, seen: &mut Seen) -> Res
     if depth == 0 {
         return Ok(None);
     }
-    // An image folder may have a thousand classes with a thousand files each: do not walk into those.
+    // An image folder may have a thousand classes with a thousand files each: do not descend into those.
     let folders: Vec<&PathBuf> = entries.iter().filter(|e| e.is_dir()).collect();
     if folders.len() > 64 {
         return Ok(None);
@@ -221,14 +221,14 @@ pub(crate) fn file_name(path: &Path) -> String {
 
 /// All files below `path` whose name ends with `suffix`, sorted; `path` itself if it is a file.
 pub(crate) fn files_below(path: &Path, suffix: &str, depth: usize) -> Result<Vec<PathBuf>> {
-    fn walk(path: &Path, suffix: &str, depth: usize, seen: &mut Seen, out: &mut Vec<PathBuf>) -> Result<()> {
+    fn traverse(path: &Path, suffix: &str, depth: usize, seen: &mut Seen, out: &mut Vec<PathBuf>) -> Result<()> {
         if !seen.enter(path) {
             return Ok(());
         }
         for entry in list(path)? {
             if entry.is_dir() {
                 if depth > 0 {
-                    walk(&entry, suffix, depth - 1, seen, out)?;
+                    traverse(&entry, suffix, depth - 1, seen, out)?;
                 }
             } else if file_name(&entry).ends_with(suffix) {
                 out.push(entry);
@@ -240,6 +240,6 @@ pub(crate) fn files_below(path: &Path, suffix: &str, depth: usize) -> Result<Vec
         return Ok(vec![path.into()]);
     }
     let mut out = Vec::new();
-    walk(path, suffix, depth, &mut Seen::default(), &mut out)?;
+    traverse(path, suffix, depth, &mut Seen::default(), &mut out)?;
     Ok(out)
 }

@@ -1,4 +1,4 @@
-//! Keeps a training on disk while it goes on: events, checkpoints, looks at samples.
+//! Keeps a training on disk while it goes on: events, checkpoints, previews.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

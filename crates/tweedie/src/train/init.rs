@@ -174,18 +174,18 @@ fn unused(config: &Config, key: &str) -> bool {
 
 /// Settings by their keys with dots.
 fn flat(model: &ModelConfig) -> Result<BTreeMap<String, toml::Value>> {
-    fn walk(table: toml::Table, before: &str, out: &mut BTreeMap<String, toml::Value>) {
+    fn visit(table: toml::Table, before: &str, out: &mut BTreeMap<String, toml::Value>) {
         for (name, value) in table {
             let key = format!("{before}{name}");
             match value {
-                toml::Value::Table(t) => walk(t, &format!("{key}."), out),
+                toml::Value::Table(t) => visit(t, &format!("{key}."), out),
                 value => _ = out.insert(key, value),
             }
         }
     }
     let table = settings::to_toml(model)?.parse();
     let mut out = BTreeMap::new();
-    walk(table.map_err(|e| Error::Input(format!("the settings have no TOML form: {e}")))?, "", &mut out);
+    visit(table.map_err(|e| Error::Input(format!("the settings have no TOML form: {e}")))?, "", &mut out);
     Ok(out)
 }
 

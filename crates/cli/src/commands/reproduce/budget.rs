@@ -52,7 +52,8 @@ pub fn share(plan: &Plan, budget: Duration, out: &Path, device: &Device) -> Resu
     }
     let mut seconds = 0.0;
     for task in plan.tasks() {
-        let runs: Vec<&Planned> = plan.runs.iter().filter(|r| r.given.is_none() && r.variant.task() == task).collect();
+        let runs: Vec<&Planned> =
+            plan.runs.iter().filter(|r| r.existing.is_none() && r.variant.task() == task).collect();
         // One stands for all: the others take their share of its work.
         let Some(first) = runs.first() else { continue };
         let pace = time_of_step(first, device)? * first.steps as f64 / work(first);

@@ -183,8 +183,8 @@ fn runs(h: &mut String, plan: &Plan, finished: &[Finished]) {
     *h += "<section id=\"runs\">\n<h2>Runs</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>trained</th><th class=\"n\">seed</th>\
            <th class=\"n\">steps</th><th class=\"n\">trained in</th><th>folder</th></tr></thead>\n<tbody>\n";
     for (r, f) in plan.runs.iter().zip(finished) {
-        let (took, folder) = match &r.given {
-            Some(g) => ("given".into(), g.path.display().to_string()),
+        let (took, folder) = match &r.existing {
+            Some(g) => ("existing".into(), g.path.display().to_string()),
             None => {
                 let before = if f.reused { " (before)" } else { "" };
                 (format!("{}{before}", report::duration(f.seconds)), format!("runs/{}", r.key))
@@ -201,14 +201,14 @@ fn runs(h: &mut String, plan: &Plan, finished: &[Finished]) {
     }
     *h += "</tbody>\n</table></div>\n<p class=\"small\">All settings of a run are in its config.toml.</p>\n";
     for r in &plan.runs {
-        let Some(g) = &r.given else { continue };
+        let Some(g) = &r.existing else { continue };
         let differs = match g.differs.is_empty() {
             true => "with the settings of the plan".to_string(),
             false => format!("not trained as the plan would have it: {}", g.differs.join(", ")),
         };
         let _ = writeln!(
             h,
-            "<p class=\"small\">{}, seed {}, was given ({} planned steps), {}.</p>",
+            "<p class=\"small\">{}, seed {}, was there already ({} planned steps), {}.</p>",
             escape(r.variant.name()),
             r.seed,
             r.steps,

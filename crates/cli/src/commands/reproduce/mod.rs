@@ -6,19 +6,19 @@
 //! | `variant` | the ways to train that are compared, the paper's model among them |
 //! | `plan` | which runs there are, as resolved settings with a key each |
 //! | `budget` | how many epochs fit a time |
-//! | `given` | runs that were trained elsewhere, used instead |
+//! | `existing` | runs that were trained elsewhere, used instead |
 //! | `runs` | train what is missing, go on with what was interrupted |
-//! | `lab`, `regression` | measure finished runs; how networks trained by regression become classifiers |
-//! | `caption_lab` | captions and traces of finished runs |
+//! | `measurements`, `regression` | measure finished runs; how networks trained by regression become classifiers |
+//! | `caption_measurements` | captions and traces of finished runs |
 //! | `experiments/` | one table or figure each: what it needs, what it shows |
 //! | `section`, `html` | what an experiment shows, as data, text and a page |
 
 mod budget;
-mod caption_lab;
+mod caption_measurements;
+mod existing;
 mod experiments;
-mod given;
 mod html;
-mod lab;
+mod measurements;
 mod plan;
 mod regression;
 mod runs;
@@ -36,7 +36,7 @@ use tweedie::{files, interrupt};
 use crate::failure::{Failure, Result};
 use crate::report::{self, note};
 use crate::shared::numbers;
-use lab::Lab;
+use measurements::Measurements;
 use plan::Plan;
 use scale::{Scale, What, name_of};
 use section::Section;
@@ -75,7 +75,7 @@ pub struct Args {
     caption_sets: Vec<String>,
     /// A run trained elsewhere (its folder or one checkpoint) instead of one to train: tdd-plain=RUN, of seed 1 tdd-plain-s1=RUN
     #[arg(long = "use", value_name = "NAME=RUN")]
-    given: Vec<String>,
+    uses: Vec<String>,
     /// Folder of a CLIP model saved by transformers, for CLIPScore
     #[arg(long, value_name = "FOLDER")]
     clip: Option<PathBuf>,
@@ -103,11 +103,11 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let finished = runs::complete(&plan, &out.join("runs"), &choice.device)?;
     let trained = started.elapsed().as_secs_f64();
-    let mut lab = Lab::new(&plan, &finished, &choice.device, args.clip.as_deref());
+    let mut measured = Measurements::new(&plan, &finished, &choice.device, args.clip.as_deref());
     let mut sections = Vec::new();
     for (i, &what) in plan.what.iter().enumerate() {
         note(&format!("measuring {} of {}: {}", i + 1, plan.what.len(), name_of(what)));
-        let section = experiments::make(what, &mut lab)?;
+        let section = experiments::make(what, &mut measured)?;
         write(&section, &out)?;
         sections.push(section);
     }
@@ -130,9 +130,9 @@ pub fn run(args: &Args) -> Result<()> {
         "seeds": plan.seeds(),
         "runs": plan.runs.iter().zip(&finished).map(|(r, f)| json!({
             "key": r.key, "variant": r.variant.id(), "seed": r.seed,
-            "epochs": r.given.as_ref().map_or(r.config.train.epochs, |g| g.epochs), "planned_steps": r.steps,
+            "epochs": r.existing.as_ref().map_or(r.config.train.epochs, |g| g.epochs), "planned_steps": r.steps,
             "steps": f.steps, "seconds": f.seconds, "reused": f.reused,
-            "given": r.given.as_ref().map(|g| json!({"run": g.path.display().to_string(), "differs": g.differs})),
+            "given": r.existing.as_ref().map(|g| json!({"run": g.path.display().to_string(), "differs": g.differs})),
         })).collect::<Vec<_>>(),
     });
     files::write_atomic(&out.join("data/report.json"), &serde_json::to_vec_pretty(&summary)?)?;

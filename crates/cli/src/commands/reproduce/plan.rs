@@ -6,8 +6,8 @@ use tweedie::settings;
 use tweedie::train::{open_classes, open_sequences};
 
 use super::Args;
+use super::existing::{ExistingRun, differences};
 use super::experiments;
-use super::given::{Given, differences};
 use super::scale::{Scale, TaskKind, What, name_of};
 use super::variant::{PAPER, Variant};
 use crate::failure::{Failure, Result};
@@ -23,7 +23,7 @@ pub struct Planned {
     /// Optimizer steps to the end.
     pub steps: usize,
     /// A run that is used instead.
-    pub given: Option<Given>,
+    pub existing: Option<ExistingRun>,
 }
 
 /// What the runs of one task share.
@@ -54,7 +54,7 @@ pub struct Plan {
 
 /// Guidance where the recipe samples without. The paper does not give its weight.
 const GUIDANCE: f32 = 2.0;
-/// Evaluations in the course of a run: points of a curve.
+/// Evaluations over a run: points of a curve.
 const EVALUATIONS: usize = 20;
 /// Training texts that a key looks at.
 const TEXTS: usize = 16;
@@ -103,10 +103,10 @@ impl Plan {
                 };
                 let key = format!("{}-s{seed}-{hash:016x}", variant.id());
                 let steps = examples / config.train.batch * config.train.epochs;
-                plan.runs.push(Planned { variant, seed: seed as u64, config, key, steps, given: None });
+                plan.runs.push(Planned { variant, seed: seed as u64, config, key, steps, existing: None });
             }
         }
-        super::given::put(&mut plan, &args.given)?;
+        super::existing::put(&mut plan, &args.uses)?;
         Ok(plan)
     }
 

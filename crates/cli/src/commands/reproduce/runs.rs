@@ -38,9 +38,9 @@ pub fn complete(plan: &Plan, folder: &Path, device: &Device) -> Result<Vec<Finis
     let count = plan.runs.len();
     let found = plan.runs.iter().map(|r| finished(r, folder)).collect::<Result<Vec<_>>>()?;
     let missing = found.iter().filter(|f| f.is_none()).count();
-    let given = plan.runs.iter().filter(|r| r.given.is_some()).count();
-    let told = if given > 0 { format!("{given} given, ") } else { String::new() };
-    note(&format!("plan: {count} runs, {told}{} finished before, {missing} to train", count - missing - given));
+    let existing = plan.runs.iter().filter(|r| r.existing.is_some()).count();
+    let told = if existing > 0 { format!("{existing} existing, ") } else { String::new() };
+    note(&format!("plan: {count} runs, {told}{} finished before, {missing} to train", count - missing - existing));
     let mut pace = Pace::default();
     let mut done = Vec::new();
     let mut after: f64 = plan.runs.iter().zip(&found).filter(|x| x.1.is_none()).map(|x| work(x.0)).sum();
@@ -63,9 +63,9 @@ pub fn complete(plan: &Plan, folder: &Path, device: &Device) -> Result<Vec<Finis
     Ok(done)
 }
 
-/// The run that stands for a planned one, if it has come to its end or is one that was given.
+/// The run that stands for a planned one, if it has come to its end or was there already.
 fn finished(r: &Planned, folder: &Path) -> Result<Option<Finished>> {
-    if let Some(g) = &r.given {
+    if let Some(g) = &r.existing {
         let (path, checkpoint) = (g.path.clone(), g.checkpoint.clone());
         return Ok(Some(Finished { seconds: seconds(&path), path, checkpoint, reused: true, steps: g.step }));
     }

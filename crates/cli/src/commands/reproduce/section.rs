@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use tweedie_figures::Drawing;
 
-use super::lab::{Summary, deviation};
+use super::measurements::{Summary, deviation};
 use crate::report::{Align, Table};
 
 /// One experiment, ready to be written.

@@ -41,7 +41,7 @@ pub(super) fn backward(c: &Cuda, op: &Norm, dy: &Tensor, grads: &mut Grads) -> R
     let acc = |x: &Option<Dst>| x.as_ref().is_some_and(|x| x.acc);
     let to = |x: &Option<Dst>| x.as_ref().map_or(0, |x| x.tensor.ptr());
     let (part, bands) = if let Some(name) = fused(x.dtype(), d) {
-        // As many blocks as stay resident (a longer row takes more registers): each then walks over its share of rows.
+        // As many blocks as stay resident (a longer row takes more registers): each then loops over its share of rows.
         let resident = [6, 4, 3, 2, 2][d.div_ceil(256).clamp(1, 5) - 1];
         let blocks = (c.info().multiprocessors * resident).min(rows.div_ceil(WARPS)).max(1);
         let part = Tensor::cuda(c, &[blocks, 2, d], DType::F32)?;

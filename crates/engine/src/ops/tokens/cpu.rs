@@ -143,7 +143,7 @@ pub(super) fn embed(table: &[f32], ids: &[u32], d: usize, y: &mut [f32]) {
     });
 }
 
-/// Each task owns some rows of the table and walks over all ids: every row is summed in the order of the ids.
+/// Each task owns some rows of the table and loops over all ids: every row is summed in the order of the ids.
 pub(super) fn embed_backward(dy: &[f32], ids: &[u32], d: usize, dtable: &mut [f32], acc: bool) {
     let work = d + ids.len() * d / (dtable.len() / d).max(1);
     par::rows(dtable, d, work, |first, mine| {

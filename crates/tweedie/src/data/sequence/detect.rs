@@ -97,15 +97,21 @@ pub(crate) fn files(path: &Path, format: SequenceFormat) -> Result<Vec<PathBuf>>
         SequenceFormat::JsonLines => is_json_lines,
         SequenceFormat::Embedded | SequenceFormat::Custom => |_| false,
     };
-    // Annotations lie at most in a folder of their own; do not walk into a hundred thousand images.
+    // Annotations lie at most in a folder of their own; do not descend into a hundred thousand images.
     let depth = if matches!(format, SequenceFormat::Coco | SequenceFormat::Karpathy) { 1 } else { 3 };
     let mut found = Vec::new();
-    walk(path, depth, &is, &mut Seen::default(), &mut found)?;
+    traverse(path, depth, &is, &mut Seen::default(), &mut found)?;
     found.sort();
     Ok(found)
 }
 
-fn walk(path: &Path, depth: usize, is: &dyn Fn(&str) -> bool, seen: &mut Seen, out: &mut Vec<PathBuf>) -> Result<()> {
+fn traverse(
+    path: &Path,
+    depth: usize,
+    is: &dyn Fn(&str) -> bool,
+    seen: &mut Seen,
+    out: &mut Vec<PathBuf>,
+) -> Result<()> {
     if !seen.enter(path) {
         return Ok(());
     }
@@ -117,7 +123,7 @@ fn walk(path: &Path, depth: usize, is: &dyn Fn(&str) -> bool, seen: &mut Seen, o
     // A thousand classes of images hold no text.
     let folders: Vec<&PathBuf> = entries.iter().filter(|e| !folder::is_image(e) && e.is_dir()).collect();
     if folders.len() <= 64 {
-        folders.into_iter().try_for_each(|f| walk(f, depth - 1, is, seen, out))?;
+        folders.into_iter().try_for_each(|f| traverse(f, depth - 1, is, seen, out))?;
     }
     Ok(())
 }

@@ -3,8 +3,8 @@
 use tweedie::config::{GuidanceShape, SampleConfig, SamplerKind};
 use tweedie_figures::{Axis, BarSeries, BarsSpec, Drawing, Figure};
 
-use super::super::caption_lab::Score;
-use super::super::lab::{Lab, Reading, Summary};
+use super::super::caption_measurements::Score;
+use super::super::measurements::{Measurements, Readout, Summary};
 use super::super::regression::Rule;
 use super::super::section::{Claim, Paper, Row, Section, Shown};
 use super::super::variant::LAMBDA;
@@ -21,10 +21,10 @@ const COEFFICIENTS: &str = "coefficients";
 const SAMPLER: &str = "sampler";
 const LAMBDA_HOT: &str = "λ-hot";
 
-pub fn make(lab: &mut Lab) -> Result<Section> {
-    let results = measure(lab)?;
-    let loss = lambda_loss(lab)?;
-    let chance = 100.0 / lab.plan.classes()?.data[0].class_names.len().max(1) as f64;
+pub fn make(measured: &mut Measurements) -> Result<Section> {
+    let results = measure(measured)?;
+    let loss = lambda_loss(measured)?;
+    let chance = 100.0 / measured.plan.classes()?.data[0].class_names.len().max(1) as f64;
     Ok(Section {
         id: "ablation",
         title: "What each part is good for".into(),
@@ -60,14 +60,14 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     })
 }
 
-fn measure(lab: &mut Lab) -> Result<Vec<Row>> {
-    let guided = lab.sampling()?;
+fn measure(measured: &mut Measurements) -> Result<Vec<Row>> {
+    let guided = measured.sampling()?;
     let free = SampleConfig { guidance: 1.0, ..guided.clone() };
     let soft = SampleConfig { sampler: SamplerKind::Softmax, ..guided.clone() };
     let drawn = SampleConfig { sampler: SamplerKind::Multinomial, ..guided.clone() };
     let linear = SampleConfig { guidance_shape: GuidanceShape::Linear, ..guided.clone() };
     let one = SampleConfig { steps: 1, ..free.clone() };
-    use Reading::{Clean, Logits};
+    use Readout::{Clean, Logits};
     // Block, name, what was trained, how it is sampled and read, the paper's number.
     let table = [
         (LOSS, "regression of the noise, output read as logits", Noise, &free, Logits, Some("0.13")),
@@ -87,17 +87,17 @@ fn measure(lab: &mut Lab) -> Result<Vec<Row>> {
         (LAMBDA_HOT, "λ-hot, without coefficients", LambdaHot, &guided, Logits, None),
     ];
     let mut results = Vec::new();
-    for (block, name, variant, sample, reading, paper) in table {
-        let ours = lab.score(variant, sample, reading)?;
+    for (block, name, variant, sample, readout, paper) in table {
+        let ours = measured.score(variant, sample, readout)?;
         results.push(Row { block, name: name.into(), sampling: sampling_name(sample), paper, ours });
     }
     Ok(results)
 }
 
 /// That λ-hot vectors have the lower training loss: means over the last tenth of the run.
-fn lambda_loss(lab: &Lab) -> Result<Claim> {
+fn lambda_loss(measured: &Measurements) -> Result<Claim> {
     let at_end = |variant: Variant| -> Result<Vec<Vec<f64>>> {
-        let h = History::read(lab, variant, "step", "step", |m| m["loss"].as_f64())?;
+        let h = History::read(measured, variant, "step", "step", |m| m["loss"].as_f64())?;
         Ok(h.seeds.iter().map(|s| s[s.len() - s.len().div_ceil(10)..].to_vec()).collect())
     };
     let (one, lambda) = (Score::of(&at_end(Plain)?), Score::of(&at_end(LambdaHot)?));

@@ -6,8 +6,8 @@ use tweedie::evaluate::Captions;
 use tweedie::metrics::captions::{CaptionScores, Intervals};
 use tweedie_figures::{Axis, BarSeries, BarsSpec, Drawing, Figure, Panel, PanelLine, PanelsSpec, Tone};
 
-use super::super::caption_lab::{Score, mean};
-use super::super::lab::{Lab, deviation};
+use super::super::caption_measurements::{Score, mean};
+use super::super::measurements::{Measurements, deviation};
 use super::super::section::{Claim, Data, Grid, Paper, Section, Shown, with_deviation};
 use super::super::variant::Variant::{self, CaptionMdd, CaptionRecipeMdd, CaptionRecipeTdd, CaptionTdd};
 use super::caption_sampling_name;
@@ -42,10 +42,10 @@ const METRICS: [Metric; 3] = [
 ];
 
 impl Scored {
-    fn measure(lab: &mut Lab, variant: Variant, steps: usize) -> Result<Scored> {
+    fn measure(measured: &mut Measurements, variant: Variant, steps: usize) -> Result<Scored> {
         let mut s = Scored { variant, steps, scores: Vec::new(), intervals: Vec::new(), exact: Vec::new() };
-        for seed in 0..lab.plan.seeds() {
-            let made = lab.captions(variant, seed, steps)?;
+        for seed in 0..measured.plan.seeds() {
+            let made = measured.captions(variant, seed, steps)?;
             let scores = made.scores()?;
             s.intervals.push(scores.bootstrap(DRAWS, 0));
             s.scores.push(scores);
@@ -74,17 +74,17 @@ impl Scored {
     }
 }
 
-pub fn make(lab: &mut Lab) -> Result<Section> {
-    let steps = lab.caption_steps()?;
-    let embedded = lab.plan.captions()?.data[0].format == SequenceFormat::Embedded;
-    let variants = lab.plan.those(NEEDS);
+pub fn make(measured: &mut Measurements) -> Result<Section> {
+    let steps = measured.caption_steps()?;
+    let embedded = measured.plan.captions()?.data[0].format == SequenceFormat::Embedded;
+    let variants = measured.plan.those(NEEDS);
     let mut rows = Vec::new();
     for &variant in &variants {
         for steps in [steps, 1] {
-            rows.push(Scored::measure(lab, variant, steps)?);
+            rows.push(Scored::measure(measured, variant, steps)?);
         }
     }
-    let (figure, gallery, picked) = gallery(lab, &variants, steps)?;
+    let (figure, gallery, picked) = gallery(measured, &variants, steps)?;
     let bars = bars(&rows)?;
     let claim = |what: &str, paper: Paper, a: &[Vec<f64>], b: &[Vec<f64>]| {
         let d = Score::difference(a, b);
@@ -106,8 +106,8 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
             claims.push(claim(&what, paper, &tdd.exact, &mdd.exact));
         }
     }
-    let several = if lab.plan.seeds() > 1 { " (means over seeds of its ends)" } else { "" };
-    let references = &lab.captions(CaptionTdd, 0, steps)?.references;
+    let several = if measured.plan.seeds() > 1 { " (means over seeds of its ends)" } else { "" };
+    let references = &measured.captions(CaptionTdd, 0, steps)?.references;
     let per_image = mean(&references.iter().map(|r| r.len() as f64).collect::<Vec<_>>());
     let mut text = vec![
         "The paper shows some captions by both models and finds TDD’s clearly better; it gives no scores against references. \
@@ -118,7 +118,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
              resampled sets of images{several}. A claim’s error is of differences image by image.",
             references.len()
         ),
-        sampling_said(lab, &variants)?,
+        sampling_said(measured, &variants)?,
         picked,
     ];
     if embedded {
@@ -149,10 +149,10 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
 }
 
 /// How each is sampled, in words, and in what the recipe's model is not the paper's.
-fn sampling_said(lab: &Lab, variants: &[Variant]) -> Result<String> {
-    let of = |v: &Variant| Ok(format!("{}: {}", v.name(), caption_sampling_name(lab.caption_config(*v)?)));
+fn sampling_said(measured: &Measurements, variants: &[Variant]) -> Result<String> {
+    let of = |v: &Variant| Ok(format!("{}: {}", v.name(), caption_sampling_name(measured.caption_config(*v)?)));
     let all = variants.iter().map(of).collect::<Result<Vec<String>>>()?;
-    let differs = &lab.plan.captions()?.differs;
+    let differs = &measured.plan.captions()?.differs;
     let recipe = match differs.is_empty() {
         true => String::new(),
         false => format!(" The recipe’s model has {}; rows without a name are of the paper’s.", differs.join(", ")),
@@ -245,16 +245,16 @@ fn pick(n: usize, (first, more): (usize, usize), wrong: impl Fn(usize) -> bool) 
 }
 
 /// Images with references and captions; which they are.
-fn gallery(lab: &mut Lab, variants: &[Variant], steps: usize) -> Result<(Drawing, Data, String)> {
-    let all = lab.all_captions(variants, 0, steps)?;
+fn gallery(measured: &mut Measurements, variants: &[Variant], steps: usize) -> Result<(Drawing, Data, String)> {
+    let all = measured.all_captions(variants, 0, steps)?;
     let (tdd, mdd) = (all[0].clone(), all[1].clone());
-    let source = lab.caption_test(CaptionTdd, 0)?;
-    let exact = lab.plan.captions()?.data[0].format == SequenceFormat::Embedded;
+    let source = measured.caption_test(CaptionTdd, 0)?;
+    let exact = measured.plan.captions()?.data[0].format == SequenceFormat::Embedded;
     let wrong = |i: usize| !tdd.matches[i] || !mdd.matches[i];
     let picked = pick(tdd.texts.len(), SHOWN, wrong);
     let mut panels = Vec::new();
     for &i in &picked {
-        let picture = lab.picture(CaptionTdd, &source, tdd.indices[i])?;
+        let picture = measured.picture(CaptionTdd, &source, tdd.indices[i])?;
         let people = tdd.references[i].iter().take(REFERENCES).enumerate();
         let label = |k: usize| if k == 0 { "truth" } else { "" };
         let mut lines: Vec<PanelLine> = people.map(|(k, r)| PanelLine::new(label(k), r, Tone::Plain)).collect();

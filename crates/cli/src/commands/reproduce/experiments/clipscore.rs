@@ -8,8 +8,8 @@ use tweedie::metrics::captions::score;
 use tweedie::metrics::clip::{Clip, derangement};
 use tweedie_figures::{Axis, BarSeries, BarsSpec, Drawing, Figure};
 
-use super::super::caption_lab::{Score, mean};
-use super::super::lab::Lab;
+use super::super::caption_measurements::{Score, mean};
+use super::super::measurements::Measurements;
 use super::super::runs::stop_if_asked;
 use super::super::section::{Claim, Data, Grid, Paper, Section, Shown, with_deviation};
 use super::super::variant::Variant::{self, CaptionMdd, CaptionRecipeMdd, CaptionRecipeTdd, CaptionTdd};
@@ -48,15 +48,15 @@ fn rows(variants: &[Variant]) -> Vec<Judged> {
     all
 }
 
-pub fn make(lab: &mut Lab) -> Result<Section> {
-    let variants = lab.plan.those(NEEDS);
-    let (metric, values, mut text) = measure(lab, &variants)?;
-    let how = caption_sampling_name(lab.caption_config(CaptionTdd)?);
+pub fn make(measured: &mut Measurements) -> Result<Section> {
+    let variants = measured.plan.those(NEEDS);
+    let (metric, values, mut text) = measure(measured, &variants)?;
+    let how = caption_sampling_name(measured.caption_config(CaptionTdd)?);
     text.push(format!("Captions by TDD: {how}; all {} test images.", values[0].values[0].len()));
     let scores: Vec<Score> = values.iter().map(|v| Score::of(&v.values)).collect();
     Ok(Section {
         id: "clipscore",
-        title: if lab.clip.is_some() {
+        title: if measured.clip.is_some() {
             "CLIPScore".into()
         } else {
             "CLIPScore (none: CIDEr-D in its place)".to_string()
@@ -64,7 +64,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         of: "CLIPScore table",
         text,
         grids: vec![grid(metric, &values, &scores)],
-        claims: claims(&values, lab.clip.is_some()),
+        claims: claims(&values, measured.clip.is_some()),
         figures: vec![Shown {
             name: "clipscore".into(),
             caption: "With one standard error (test images and, where there are several, seeds).".into(),
@@ -76,19 +76,19 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
 }
 
 /// The metric's name, its values, and how they came about.
-fn measure(lab: &mut Lab, variants: &[Variant]) -> Result<(&'static str, Vec<Judged>, Vec<String>)> {
-    match lab.clip {
+fn measure(measured: &mut Measurements, variants: &[Variant]) -> Result<(&'static str, Vec<Judged>, Vec<String>)> {
+    match measured.clip {
         Some(folder) => {
             let said = format!(
                 "Cosine of image and text features of {}, as in the paper. Where an image has several references, their mean. \
                  Shuffled: the references of another image.",
                 folder.display()
             );
-            Ok(("CLIPScore (cosine)", by_clip(lab, folder, variants)?, vec![said]))
+            Ok(("CLIPScore (cosine)", by_clip(measured, folder, variants)?, vec![said]))
         }
         None => {
             note("clipscore: no CLIP was given (--clip FOLDER); CIDEr-D stands in");
-            let (values, how) = by_references(lab, variants)?;
+            let (values, how) = by_references(measured, variants)?;
             let said = "No CLIP was given, so these are not CLIPScores: pass --clip FOLDER with a CLIP model as transformers saves \
                         it (config.json, model.safetensors, tokenizer files). In its place stands CIDEr-D, which compares \
                         texts and never looks at an image. The paper’s column is CLIPScore, and only the order of the rows can \
@@ -187,12 +187,12 @@ fn wide(cosines: &[f32]) -> Vec<f64> {
     cosines.iter().map(|c| f64::from(*c)).collect()
 }
 
-fn by_clip(lab: &mut Lab, folder: &Path, variants: &[Variant]) -> Result<Vec<Judged>> {
-    let clip = Clip::load(folder, lab.device)?;
-    let (steps, mut rows) = (lab.caption_steps()?, rows(variants));
-    for seed in 0..lab.plan.seeds() {
-        let all = lab.all_captions(variants, seed, steps)?;
-        let source = lab.caption_test(CaptionTdd, seed)?;
+fn by_clip(measured: &mut Measurements, folder: &Path, variants: &[Variant]) -> Result<Vec<Judged>> {
+    let clip = Clip::load(folder, measured.device)?;
+    let (steps, mut rows) = (measured.caption_steps()?, rows(variants));
+    for seed in 0..measured.plan.seeds() {
+        let all = measured.all_captions(variants, seed, steps)?;
+        let source = measured.caption_test(CaptionTdd, seed)?;
         let read = |part: Range<usize>| {
             stop_if_asked("while measuring")?;
             all[0].indices[part].iter().map(|i| Ok(source.image(*i as usize)?)).collect()
@@ -209,11 +209,11 @@ fn by_clip(lab: &mut Lab, folder: &Path, variants: &[Variant]) -> Result<Vec<Jud
 }
 
 /// CIDEr-D of all rows against the same references; and which these are.
-fn by_references(lab: &mut Lab, variants: &[Variant]) -> Result<(Vec<Judged>, String)> {
-    let (steps, mut rows) = (lab.caption_steps()?, rows(variants));
+fn by_references(measured: &mut Measurements, variants: &[Variant]) -> Result<(Vec<Judged>, String)> {
+    let (steps, mut rows) = (measured.caption_steps()?, rows(variants));
     let mut held_out = false;
-    for seed in 0..lab.plan.seeds() {
-        let all = lab.all_captions(variants, seed, steps)?;
+    for seed in 0..measured.plan.seeds() {
+        let all = measured.all_captions(variants, seed, steps)?;
         let references = &all[0].references;
         held_out = references.iter().all(|r| r.len() > 1);
         let first: Vec<String> = references.iter().map(|r| r.first().cloned().unwrap_or_default()).collect();

@@ -2,7 +2,7 @@
 
 use tweedie_figures::Series;
 
-use super::super::lab::Lab;
+use super::super::measurements::Measurements;
 use super::super::section::{Data, Section, Shown};
 use super::super::variant::Variant::{self, Masked, Plain, Weighted};
 use super::history::{History, over_epochs, top1};
@@ -11,19 +11,19 @@ use crate::failure::Result;
 
 pub const NEEDS: &[Variant] = &[Weighted, Plain, Masked];
 
-pub fn make(lab: &mut Lab) -> Result<Section> {
+pub fn make(measured: &mut Measurements) -> Result<Section> {
     let (mut series, mut rows, mut peaks) = (Vec::new(), Vec::new(), Vec::new());
     for &variant in NEEDS {
-        let h = History::read(lab, variant, "eval", "epoch", top1)?;
+        let h = History::read(measured, variant, "eval", "epoch", top1)?;
         let line = h.series(variant.name(), 1.0);
         peaks.push(peak(variant, &line));
         series.push(line);
         rows.extend(h.rows());
     }
     let drawing = over_epochs("TDD and its masked twin over epochs", series)?;
-    let data = &lab.plan.classes()?.data[0];
+    let data = &measured.plan.classes()?.data[0];
     let images = data.val()?.len();
-    let limit = match lab.plan.classes()?.paper.train.eval_images {
+    let limit = match measured.plan.classes()?.paper.train.eval_images {
         0 => String::new(),
         n => format!(" (at most {n} of them at a time)"),
     };
@@ -38,8 +38,8 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
                 .into(),
             format!("Here the highest points are: {}.", peaks.join("; ")),
             format!(
-                "Measured in the course of training with averaged weights, {}, on the validation images{limit}: {images} ({}).",
-                sampling_name(&lab.sampling()?),
+                "Measured during training with averaged weights, {}, on the validation images{limit}: {images} ({}).",
+                sampling_name(&measured.sampling()?),
                 data.val_origin
             ),
         ],
@@ -48,7 +48,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         claims: Vec::new(),
         figures: vec![Shown {
             name: "curves".into(),
-            caption: format!("Top-1 over epochs{}.", if lab.plan.seeds() > 1 { ", mean ± deviation over seeds" } else { "" }),
+            caption: format!("Top-1 over epochs{}.", if measured.plan.seeds() > 1 { ", mean ± deviation over seeds" } else { "" }),
             drawing,
         }],
         data: vec![Data { name: "curves".into(), columns: vec!["variant", "seed", "epoch", "top1"], rows }],

@@ -7,22 +7,22 @@ use tweedie::evaluate;
 use tweedie::sample::{Prediction, softmax};
 use tweedie_figures::{Axis, Figure, LinesSpec, Series};
 
-use super::super::lab::Lab;
+use super::super::measurements::Measurements;
 use super::super::runs::stop_if_asked;
 use super::super::section::{Data, Section, Shown};
 use super::super::variant::Variant::{self, Plain, Weighted};
 use super::{over_seeds, sampling_name};
 use crate::failure::Result;
-use crate::shared::looks;
+use crate::shared::preview;
 
 pub const NEEDS: &[Variant] = &[Weighted, Plain];
 
-pub fn make(lab: &mut Lab) -> Result<Section> {
+pub fn make(measured: &mut Measurements) -> Result<Section> {
     let (mut figures, mut cells, mut rows, mut lines) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut ends = Vec::new();
     for &variant in NEEDS {
-        figures.push(one_image(lab, variant, &mut cells)?);
-        let line = all_images(lab, variant, &mut rows)?;
+        figures.push(one_image(measured, variant, &mut cells)?);
+        let line = all_images(measured, variant, &mut rows)?;
         if let (Some(first), Some(last)) = (line.y.first(), line.y.last()) {
             ends.push(format!("{}, from {first:.3} to {last:.3}", variant.name()));
         }
@@ -35,7 +35,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         series: lines,
         size: Some((420.0, 250.0)),
     })?;
-    let several = if lab.plan.seeds() > 1 { "; bands: one deviation over seeds" } else { "" };
+    let several = if measured.plan.seeds() > 1 { "; bands: one deviation over seeds" } else { "" };
     let caption = format!("The likeliest class's probability at every step, mean over all test images{several}.");
     figures.push(Shown { name: "certainty".into(), caption, drawing });
     Ok(Section {
@@ -46,12 +46,12 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
             format!(
                 "{}. The heatmaps are of seed 0; their image is the one among the first test images whose first guess is least certain, chosen by that \
                  alone.",
-                sampling_name(&lab.sampling()?)
+                sampling_name(&measured.sampling()?)
             ),
             format!(
                 "Mean probability of the likeliest class over all test images: {}.{}",
                 ends.join("; "),
-                most_certain(lab)?
+                most_certain(measured)?
             ),
         ],
         results: Vec::new(),
@@ -74,12 +74,12 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
 }
 
 /// The distributions of one image as colours; their numbers go to `cells`.
-fn one_image(lab: &mut Lab, variant: Variant, cells: &mut Vec<Vec<Value>>) -> Result<Shown> {
+fn one_image(measured: &mut Measurements, variant: Variant, cells: &mut Vec<Vec<Value>>) -> Result<Shown> {
     stop_if_asked("while measuring")?;
-    let source = lab.test(0)?.clone();
-    let m = lab.model(variant, 0)?;
-    let looks = looks::look(&m.trained, &m.config, &source)?;
-    let (label, steps) = looks.distributions();
+    let source = measured.test(0)?.clone();
+    let m = measured.model(variant, 0)?;
+    let shown = preview::classes(&m.trained, &m.config, &source)?;
+    let (label, steps) = shown.distributions();
     for (t, p) in &steps {
         let each = p.iter().enumerate();
         cells.extend(each.map(|(c, p)| {
@@ -89,15 +89,15 @@ fn one_image(lab: &mut Lab, variant: Variant, cells: &mut Vec<Vec<Value>>) -> Re
     Ok(Shown {
         name: format!("heatmap-{}", variant.id()),
         caption: format!("{}: one test image from pure noise (top) to the answer (bottom).", variant.name()),
-        drawing: looks.heatmap()?,
+        drawing: shown.heatmap()?,
     })
 }
 
 /// How certain a variant is over the steps, seed by seed; the numbers go to `rows`.
-fn all_images(lab: &mut Lab, variant: Variant, rows: &mut Vec<Vec<Value>>) -> Result<Series> {
+fn all_images(measured: &mut Measurements, variant: Variant, rows: &mut Vec<Vec<Value>>) -> Result<Series> {
     let mut tops: Vec<Vec<f64>> = Vec::new();
-    for seed in 0..lab.plan.seeds() {
-        let steps = certainty(lab, variant, seed)?;
+    for seed in 0..measured.plan.seeds() {
+        let steps = certainty(measured, variant, seed)?;
         for (i, (t, c)) in steps.iter().enumerate() {
             rows.push(vec![json!(variant.id()), json!(seed), json!(i + 1), json!(t), json!(c.top()), json!(c.bits())]);
         }
@@ -107,23 +107,23 @@ fn all_images(lab: &mut Lab, variant: Variant, rows: &mut Vec<Vec<Value>>) -> Re
 }
 
 /// What label smoothing leaves of certainty, in words.
-fn most_certain(lab: &Lab) -> Result<String> {
-    let smoothing = lab.plan.classes()?.paper.loss.smoothing;
+fn most_certain(measured: &Measurements) -> Result<String> {
+    let smoothing = measured.plan.classes()?.paper.loss.smoothing;
     Ok(match smoothing > 0.0 {
         true => format!(
             " Label smoothing of {smoothing} asks for {:.3} at most; guidance can go beyond where the condition matters, which at \
              the last steps it hardly does, since the noisy vector shows its class by itself.",
-            1.0 - f64::from(smoothing) * (1.0 - 1.0 / lab.plan.classes()?.data[0].class_names.len().max(1) as f64)
+            1.0 - f64::from(smoothing) * (1.0 - 1.0 / measured.plan.classes()?.data[0].class_names.len().max(1) as f64)
         ),
         false => String::new(),
     })
 }
 
 /// How certain a model is at every step, from noise to clean as the sampler goes, over all test images.
-fn certainty(lab: &mut Lab, variant: Variant, seed: usize) -> Result<Vec<(usize, Certainty)>> {
+fn certainty(measured: &mut Measurements, variant: Variant, seed: usize) -> Result<Vec<(usize, Certainty)>> {
     stop_if_asked("while measuring")?;
-    let source = lab.test(seed)?.clone();
-    let m = lab.model(variant, seed)?;
+    let source = measured.test(seed)?.clone();
+    let m = measured.model(variant, seed)?;
     let (mut seen, mut failed) = (BTreeMap::<usize, Certainty>::new(), None);
     let classes = m.config.model.classes;
     evaluate::classes(&m.trained, &source, &m.config, &m.config.sample, 0, |p: &Prediction| match p.logits() {

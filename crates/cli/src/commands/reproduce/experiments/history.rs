@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tweedie_figures::{Axis, Drawing, Figure, LinesSpec, Series};
 
-use super::super::lab::{Lab, deviation};
+use super::super::measurements::{Measurements, deviation};
 use super::super::variant::Variant;
 use crate::failure::Result;
 
@@ -17,15 +17,15 @@ pub struct History {
 impl History {
     /// `y` over `x` of the lines of `event`. Seeds write at the same places; where one is shorter, the rest is left out.
     pub fn read(
-        lab: &Lab,
+        measured: &Measurements,
         variant: Variant,
         event: &str,
         x: &str,
         y: impl Fn(&Value) -> Option<f64>,
     ) -> Result<History> {
         let mut h = History { variant, x: Vec::new(), seeds: Vec::new() };
-        for seed in 0..lab.plan.seeds() {
-            let lines = lab.metrics(variant, seed)?;
+        for seed in 0..measured.plan.seeds() {
+            let lines = measured.metrics(variant, seed)?;
             let points = lines.iter().filter(|m| m["event"] == event).filter_map(|m| Some((m[x].as_f64()?, y(m)?)));
             let (xs, ys): (Vec<f64>, Vec<f64>) = points.unzip();
             h.x = if seed == 0 || xs.len() < h.x.len() { xs } else { h.x };
@@ -76,7 +76,7 @@ pub fn over_epochs(title: &str, series: Vec<Series>) -> Result<Drawing> {
     })?)
 }
 
-/// Top-1 in % of an evaluation in the course of training: of the averaged weights where they are kept.
+/// Top-1 in % of an evaluation during training: of the averaged weights where they are kept.
 pub fn top1(m: &Value) -> Option<f64> {
     Some(100.0 * m["ema_top1"].as_f64().or(m["top1"].as_f64())?)
 }

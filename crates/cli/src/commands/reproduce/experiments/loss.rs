@@ -2,7 +2,7 @@
 
 use tweedie_figures::{Axis, Figure, LinesSpec};
 
-use super::super::lab::Lab;
+use super::super::measurements::Measurements;
 use super::super::section::{Data, Section, Shown};
 use super::super::variant::Variant::{self, Noise, Plain, X0};
 use super::history::{History, top1};
@@ -13,9 +13,9 @@ pub const NEEDS: &[Variant] = &[Plain, Noise, X0];
 /// Points of a smoothed curve.
 const POINTS: usize = 40;
 
-pub fn make(lab: &mut Lab) -> Result<Section> {
-    let v = lab.plan.classes()?.data[0].class_names.len().max(2) as f64;
-    let lambda = lab.plan.classes()?.paper.process.lambda;
+pub fn make(measured: &mut Measurements) -> Result<Section> {
+    let v = measured.plan.classes()?.data[0].class_names.len().max(2) as f64;
+    let lambda = measured.plan.classes()?.paper.process.lambda;
     // What the best constant costs when classes are equally frequent; losses of different kinds in one unit.
     let constant = |variant: Variant| match variant {
         Noise => 1.0,
@@ -25,10 +25,10 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     let (mut losses, mut scores) = (Vec::new(), Vec::new());
     let (mut loss_rows, mut score_rows) = (Vec::new(), Vec::new());
     for &variant in NEEDS {
-        let h = History::read(lab, variant, "step", "step", |m| m["loss"].as_f64())?;
+        let h = History::read(measured, variant, "step", "step", |m| m["loss"].as_f64())?;
         losses.push(h.series(name(variant), 1.0 / constant(variant)).averaged(POINTS));
         loss_rows.extend(h.rows());
-        let h = History::read(lab, variant, "eval", "step", top1)?;
+        let h = History::read(measured, variant, "eval", "step", top1)?;
         scores.push(h.series(name(variant), 1.0));
         score_rows.extend(h.rows());
     }
@@ -66,7 +66,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         figures: vec![
             Shown {
                 name: "loss-accuracy".into(),
-                caption: "Top-1 in the course of training, averaged weights.".into(),
+                caption: "Top-1 during training, averaged weights.".into(),
                 drawing: scores,
             },
             Shown {

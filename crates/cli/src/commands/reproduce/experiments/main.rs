@@ -3,7 +3,7 @@
 use tweedie::config::SampleConfig;
 use tweedie_figures::{Axis, BarSeries, BarsSpec, Figure};
 
-use super::super::lab::{Lab, Reading};
+use super::super::measurements::{Measurements, Readout};
 use super::super::scale::TaskKind;
 use super::super::section::{Claim, Paper, Row, Section, Shown};
 use super::super::variant::Variant::{self, Masked, Plain, Recipe, Weighted};
@@ -12,16 +12,16 @@ use crate::failure::Result;
 
 pub const NEEDS: &[Variant] = &[Weighted, Plain, Masked, Recipe];
 
-pub fn make(lab: &mut Lab) -> Result<Section> {
-    let full = lab.sampling()?;
+pub fn make(measured: &mut Measurements) -> Result<Section> {
+    let full = measured.sampling()?;
     let one = SampleConfig { steps: 1, ..full.clone() };
     let mut results = Vec::new();
     for (variant, paper) in [(Weighted, "82.8"), (Plain, "83.0")] {
         for (sample, paper) in [(&full, Some(paper)), (&one, None)] {
-            results.push(row(lab, "TDD", variant, sample, paper)?);
+            results.push(row(measured, "TDD", variant, sample, paper)?);
         }
     }
-    let ours = lab.score(Masked, &full, Reading::Logits)?;
+    let ours = measured.score(Masked, &full, Readout::Logits)?;
     let twin = Row { block: "MDD", name: Masked.name().into(), sampling: "one pass".into(), paper: Some("82.3"), ours };
     let (weighted, plain, mdd) = (&results[0].ours, &results[2].ours, &twin.ours);
     let mut claims = vec![
@@ -44,10 +44,10 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
             .into(),
     ];
     results.push(twin);
-    if lab.plan.has_own_recipe(TaskKind::Classes) {
-        let own = lab.plan.classes()?.base.sample.clone();
+    if measured.plan.has_own_recipe(TaskKind::Classes) {
+        let own = measured.plan.classes()?.base.sample.clone();
         for sample in [&own, &SampleConfig { steps: 1, ..own.clone() }] {
-            results.push(row(lab, "recipe", Recipe, sample, None)?);
+            results.push(row(measured, "recipe", Recipe, sample, None)?);
             let steps = if sample.steps == 1 { "1 step".into() } else { format!("{} steps", sample.steps) };
             categories.push(format!("recipe, {steps}"));
         }
@@ -55,7 +55,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         claims.push(Claim::new("the recipe's TDD above MDD", Paper::Silent, recipe, mdd));
         text.push(format!(
             "The rows of TDD are of the paper's model; the recipe's has {}.",
-            lab.plan.classes()?.differs.join(", ")
+            measured.plan.classes()?.differs.join(", ")
         ));
     }
     let values: Vec<f64> = results.iter().map(|r| r.ours.mean()).collect();
@@ -90,12 +90,12 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
 }
 
 fn row(
-    lab: &mut Lab,
+    measured: &mut Measurements,
     block: &'static str,
     variant: Variant,
     s: &SampleConfig,
     paper: Option<&'static str>,
 ) -> Result<Row> {
-    let ours = lab.score(variant, s, Reading::Logits)?;
+    let ours = measured.score(variant, s, Readout::Logits)?;
     Ok(Row { block, name: variant.name().into(), sampling: sampling_name(s), paper, ours })
 }

@@ -17,8 +17,8 @@ mod trajectory;
 use tweedie::config::{Config, GuidanceShape, Method, SampleConfig, SamplerKind, Unmasking};
 use tweedie_figures::Series;
 
-use super::caption_lab::mean;
-use super::lab::{Lab, deviation};
+use super::caption_measurements::mean;
+use super::measurements::{Measurements, deviation};
 use super::scale::What;
 use super::section::Section;
 use super::variant::Variant;
@@ -60,20 +60,20 @@ pub fn needs(what: What) -> &'static [Variant] {
 }
 
 /// Measure and draw.
-pub fn make(what: What, lab: &mut Lab) -> Result<Section> {
+pub fn make(what: What, measured: &mut Measurements) -> Result<Section> {
     match what {
-        What::Main => main::make(lab),
-        What::Ablation => ablation::make(lab),
-        What::Steps => steps::make(lab),
-        What::Loss => loss::make(lab),
-        What::Curves => curves::make(lab),
-        What::Overfitting => overfitting::make(lab),
-        What::Regression => regression::make(lab),
-        What::Heatmap => heatmap::make(lab),
-        What::Captions => captions::make(lab),
-        What::Clipscore => clipscore::make(lab),
-        What::Trajectory => trajectory::make(lab),
-        What::Tokens => tokens::make(lab),
+        What::Main => main::make(measured),
+        What::Ablation => ablation::make(measured),
+        What::Steps => steps::make(measured),
+        What::Loss => loss::make(measured),
+        What::Curves => curves::make(measured),
+        What::Overfitting => overfitting::make(measured),
+        What::Regression => regression::make(measured),
+        What::Heatmap => heatmap::make(measured),
+        What::Captions => captions::make(measured),
+        What::Clipscore => clipscore::make(measured),
+        What::Trajectory => trajectory::make(measured),
+        What::Tokens => tokens::make(measured),
         What::All => Err(Failure::ours("a plan names its experiments one by one")),
     }
 }

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::super::caption_lab::mean;
-use super::super::lab::{Lab, deviation};
+use super::super::caption_measurements::mean;
+use super::super::measurements::{Measurements, deviation};
 use super::super::section::{Claim, Data, Paper, Section, Shown};
 use super::super::variant::FEWER;
 use super::super::variant::Variant::{self, LongMasked, LongPlain, LongWeighted};
@@ -24,16 +24,16 @@ struct Peak {
     lost: f64,
 }
 
-pub fn make(lab: &mut Lab) -> Result<Section> {
+pub fn make(measured: &mut Measurements) -> Result<Section> {
     let (mut series, mut rows, mut peaks) = (Vec::new(), Vec::new(), Vec::new());
     for &variant in NEEDS {
-        let h = History::read(lab, variant, "eval", "epoch", top1)?;
+        let h = History::read(measured, variant, "eval", "epoch", top1)?;
         series.push(h.series(variant.name(), 1.0));
         rows.extend(h.rows());
         peaks.push(h.seeds.iter().filter_map(|y| Peak::of(&h.x, y)).collect::<Vec<_>>());
     }
     let drawing = over_epochs("Few images, many epochs, a constant rate", series)?;
-    let data = &lab.plan.classes()?.data[0];
+    let data = &measured.plan.classes()?.data[0];
     let (train, images) = (data.train()?.len(), data.val()?.len());
     let [with, without, mdd] = [&peaks[0], &peaks[1], &peaks[2]];
     // What the number of images leaves open of a difference of two accuracies.
@@ -59,7 +59,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
             ),
             format!(
                 "On {images} validation images, averaged weights, {}: {}.",
-                sampling_name(&lab.sampling()?),
+                sampling_name(&measured.sampling()?),
                 told.join("; ")
             ),
         ],
@@ -73,7 +73,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
             name: "overfitting".into(),
             caption: format!(
                 "Top-1 over epochs{}.",
-                if lab.plan.seeds() > 1 { ", mean ± deviation over seeds" } else { "" }
+                if measured.plan.seeds() > 1 { ", mean ± deviation over seeds" } else { "" }
             ),
             drawing,
         }],

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tweedie::config::SampleConfig;
 use tweedie_figures::{Axis, Figure, LinesSpec, Series};
 
-use super::super::lab::{Lab, Reading, Summary};
+use super::super::measurements::{Measurements, Readout, Summary};
 use super::super::regression::Rule;
 use super::super::section::{Claim, Data, Grid, Paper, Section, Shown, with_spread};
 use super::super::variant::Variant::{self, Noise, Plain, X0};
@@ -24,19 +24,20 @@ struct Line {
     scores: Vec<Summary>,
 }
 
-pub fn make(lab: &mut Lab) -> Result<Section> {
-    let guided = lab.sampling()?;
+pub fn make(measured: &mut Measurements) -> Result<Section> {
+    let guided = measured.sampling()?;
     let w = guided.guidance;
-    let mut ways = vec![(Plain, Reading::Logits, 1.0), (Plain, Reading::Logits, w)];
+    let mut ways = vec![(Plain, Readout::Logits, 1.0), (Plain, Readout::Logits, w)];
     for variant in [Noise, X0] {
-        ways.extend([Rule::Renoise, Rule::Ddpm, Rule::Ddim].map(|rule| (variant, Reading::Clean(rule), 1.0)));
-        ways.push((variant, Reading::Clean(Rule::Ddim), w));
+        ways.extend([Rule::Renoise, Rule::Ddpm, Rule::Ddim].map(|rule| (variant, Readout::Clean(rule), 1.0)));
+        ways.push((variant, Readout::Clean(Rule::Ddim), w));
     }
     let mut lines = Vec::new();
-    for (variant, reading, guidance) in ways {
+    for (variant, readout, guidance) in ways {
         let of = |steps: usize| SampleConfig { steps, guidance, ..guided.clone() };
-        let scores = STEPS.map(|steps| lab.score(variant, &of(steps), reading)).into_iter().collect::<Result<_>>()?;
-        lines.push(Line { name: name(variant, reading, guidance), variant, scores });
+        let scores =
+            STEPS.map(|steps| measured.score(variant, &of(steps), readout)).into_iter().collect::<Result<_>>()?;
+        lines.push(Line { name: name(variant, readout, guidance), variant, scores });
     }
     let best = |variant: Variant| {
         let of = lines.iter().filter(|l| l.variant == variant).map(|l| &l.scores[TWENTY]);
@@ -81,15 +82,15 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
     })
 }
 
-fn name(variant: Variant, reading: Reading, guidance: f32) -> String {
+fn name(variant: Variant, readout: Readout, guidance: f32) -> String {
     let (what, output) = match variant {
         Noise => ("noise", "ε̂"),
         X0 => ("x0", "x̂0"),
         _ => ("cross-entropy", "logits"),
     };
-    let rule = match reading {
-        Reading::Logits => "argmax",
-        Reading::Clean(rule) => rule.name(),
+    let rule = match readout {
+        Readout::Logits => "argmax",
+        Readout::Clean(rule) => rule.name(),
     };
     match guidance == 1.0 {
         true => format!("{what}, {rule}"),

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use tweedie::config::SampleConfig;
 use tweedie_figures::{Axis, Figure, LinesSpec, Series};
 
-use super::super::caption_lab::mean;
-use super::super::lab::{Lab, Reading, Summary, deviation};
+use super::super::caption_measurements::mean;
+use super::super::measurements::{Measurements, Readout, Summary, deviation};
 use super::super::section::{Claim, Data, Paper, Section, Shown};
 use super::super::variant::Variant::{self, Masked, Plain, Weighted};
 use crate::failure::Result;
@@ -14,18 +14,18 @@ pub const NEEDS: &[Variant] = &[Weighted, Plain, Masked];
 
 const STEPS: [usize; 6] = [1, 2, 5, 10, 20, 50];
 
-pub fn make(lab: &mut Lab) -> Result<Section> {
-    let guided = lab.sampling()?;
+pub fn make(measured: &mut Measurements) -> Result<Section> {
+    let guided = measured.sampling()?;
     let (mut series, mut rows) = (Vec::new(), Vec::new());
     let mut sweeps: Vec<Vec<Summary>> = Vec::new();
     for variant in [Weighted, Plain] {
         for guidance in [guided.guidance, 1.0] {
-            let sweep = sweep(lab, variant, &SampleConfig { guidance, ..guided.clone() }, &mut rows)?;
+            let sweep = sweep(measured, variant, &SampleConfig { guidance, ..guided.clone() }, &mut rows)?;
             series.push(line(variant, guidance, &sweep));
             sweeps.push(sweep);
         }
     }
-    let twin = lab.score(Masked, &guided, Reading::Logits)?;
+    let twin = measured.score(Masked, &guided, Readout::Logits)?;
     let x = [STEPS[0], STEPS[STEPS.len() - 1]].map(|s| s as f64).to_vec();
     series.push(Series::new("MDD, one pass", x, vec![twin.mean(); 2]).spread(&[twin.uncertainty(); 2]));
     rows.push(vec![
@@ -104,10 +104,15 @@ fn gains(with: (&Summary, &Summary), without: (&Summary, &Summary)) -> Claim {
 }
 
 /// Accuracy at each of [`STEPS`]; the numbers go to `rows`.
-fn sweep(lab: &mut Lab, variant: Variant, sample: &SampleConfig, rows: &mut Vec<Vec<Value>>) -> Result<Vec<Summary>> {
+fn sweep(
+    measured: &mut Measurements,
+    variant: Variant,
+    sample: &SampleConfig,
+    rows: &mut Vec<Vec<Value>>,
+) -> Result<Vec<Summary>> {
     let mut sweep = Vec::new();
     for steps in STEPS {
-        let s = lab.score(variant, &SampleConfig { steps, ..sample.clone() }, Reading::Logits)?;
+        let s = measured.score(variant, &SampleConfig { steps, ..sample.clone() }, Readout::Logits)?;
         rows.push(vec![
             json!(variant.id()),
             json!(sample.guidance),

@@ -3,8 +3,8 @@
 use serde_json::json;
 use tweedie_figures::{Axis, Figure, HeatmapSpec, LinesSpec, Panel, PanelLine, PanelsSpec, Series, Tone};
 
-use super::super::caption_lab::{CANDIDATES, Story};
-use super::super::lab::Lab;
+use super::super::caption_measurements::{CANDIDATES, Story};
+use super::super::measurements::Measurements;
 use super::super::section::{Data, Grid, Section, Shown};
 use super::super::variant::Variant::{self, CaptionTdd};
 use super::caption_sampling_name;
@@ -110,9 +110,9 @@ fn picks<'a, 'b>(places: &'b [Place<'a>]) -> Vec<(&'static str, &'b Place<'a>)> 
     all
 }
 
-pub fn make(lab: &mut Lab) -> Result<Section> {
-    let stories = lab.stories(CaptionTdd, 0)?;
-    let tokenizer = lab.model(CaptionTdd, 0)?.trained.tokenizer()?.clone();
+pub fn make(measured: &mut Measurements) -> Result<Section> {
+    let stories = measured.stories(CaptionTdd, 0)?;
+    let tokenizer = measured.model(CaptionTdd, 0)?.trained.tokenizer()?.clone();
     let words = |s: &Story| -> Vec<Vec<String>> {
         let of = |r: &String| tokenizer.encode(r).into_iter().map(|id| tokenizer.token(id)).collect();
         s.references.iter().map(of).collect()
@@ -161,7 +161,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
              probability (of the wrong word at first, of the right one at last) is largest. Stable: one word led at every step; \
              the one whose least probability is largest. Contested: the one whose second candidate \
              had most probability, summed over steps.",
-            caption_sampling_name(lab.caption_config(CaptionTdd)?),
+            caption_sampling_name(measured.caption_config(CaptionTdd)?),
             places.len(),
             stories.len()
         ),

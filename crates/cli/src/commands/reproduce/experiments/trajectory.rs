@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use tweedie_figures::{Axis, Figure, LinesSpec, Panel, PanelLine, PanelsSpec, Series, Tone};
 
-use super::super::caption_lab::{Story, mean};
-use super::super::lab::Lab;
+use super::super::caption_measurements::{Story, mean};
+use super::super::measurements::Measurements;
 use super::super::section::{Data, Section, Shown};
 use super::super::variant::Variant::{self, CaptionMdd, CaptionTdd};
 use super::{caption_sampling_name, over_seeds};
@@ -18,13 +18,13 @@ const SHOWN: (usize, usize) = (2, 2);
 /// Most steps that are drawn; the data have all.
 const MOST_STEPS: usize = 12;
 
-pub fn make(lab: &mut Lab) -> Result<Section> {
+pub fn make(measured: &mut Measurements) -> Result<Section> {
     let (mut seen, mut series) = (Followed::default(), Vec::new());
     for &variant in NEEDS {
-        series.push(seen.follow(lab, variant)?);
+        series.push(seen.follow(measured, variant)?);
     }
     let Followed { mut figures, rows, settled_rows, first_right, images: followed } = seen;
-    let several = if lab.plan.seeds() > 1 { "; bands: one deviation over seeds" } else { "" };
+    let several = if measured.plan.seeds() > 1 { "; bands: one deviation over seeds" } else { "" };
     figures.push(Shown {
         name: "trajectory-settled".into(),
         caption: format!("Share of places that hold the caption’s final word, {followed} test images{several}."),
@@ -37,7 +37,7 @@ pub fn make(lab: &mut Lab) -> Result<Section> {
         })?,
     });
     let at_first: Vec<f64> = first_right.iter().filter(|f| f.0 == CaptionTdd).map(|f| f.1).collect();
-    let sampling = caption_sampling_name(lab.caption_config(CaptionTdd)?);
+    let sampling = caption_sampling_name(measured.caption_config(CaptionTdd)?);
     Ok(Section {
         id: "trajectory",
         title: "How a caption comes about".into(),
@@ -88,10 +88,10 @@ struct Followed {
 
 impl Followed {
     /// Follow a variant over all seeds and draw the first; gives its share of final words over the steps.
-    fn follow(&mut self, lab: &mut Lab, variant: Variant) -> Result<Series> {
+    fn follow(&mut self, measured: &mut Measurements, variant: Variant) -> Result<Series> {
         let mut curves: Vec<Vec<f64>> = Vec::new();
-        for seed in 0..lab.plan.seeds() {
-            let stories = lab.stories(variant, seed)?;
+        for seed in 0..measured.plan.seeds() {
+            let stories = measured.stories(variant, seed)?;
             let curve = settled(&stories);
             self.images = stories.len();
             for (i, share) in curve.iter().enumerate() {

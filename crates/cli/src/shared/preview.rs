@@ -1,4 +1,4 @@
-//! A look at what a model says: the first evaluation images with predictions, and one prediction step by step.
+//! Previews of what a model says: the first evaluation images with predictions, and one prediction step by step.
 
 use std::path::Path;
 
@@ -13,13 +13,13 @@ use super::image_input;
 use crate::failure::Result;
 use crate::report;
 
-/// Images of a look.
+/// Images of a preview.
 const SHOWN: usize = 24;
 /// Captions or texts of one.
 const LINES: usize = 8;
 
 /// Images, and what was predicted for them at every sampling step.
-pub struct Looks {
+pub struct Preview {
     classes: Vec<String>,
     items: Vec<Item>,
     /// Timestep and probabilities of all images; one step for a masked twin.
@@ -27,11 +27,11 @@ pub struct Looks {
 }
 
 /// The first evaluation examples with what the model in training says, as `step-N` in the folder `samples`.
-pub fn preview(t: &mut Trainer, samples: &Path) -> Result<()> {
+pub fn save(t: &mut Trainer, samples: &Path) -> Result<()> {
     let name = format!("step-{:08}", t.step());
     if let Some(source) = t.validation().cloned() {
-        let looks = t.averaged(|model, c| Ok(look(model, c, &source)))??;
-        return report::save_figure(&looks.tiles()?, samples, &name);
+        let shown = t.averaged(|model, c| Ok(classes(model, c, &source)))??;
+        return report::save_figure(&shown.tiles()?, samples, &name);
     }
     let Some(source) = t.validation_texts().cloned() else { return Ok(()) };
     let text = t.averaged(|model, c| texts(model, c, &source))?;
@@ -39,13 +39,13 @@ pub fn preview(t: &mut Trainer, samples: &Path) -> Result<()> {
 }
 
 /// Classify the first images of `source`.
-pub fn look(t: &Trained, c: &Config, source: &Source) -> Result<Looks> {
+pub fn classes(t: &Trained, c: &Config, source: &Source) -> Result<Preview> {
     // An unreadable image is reported where it matters, in training and evaluation.
     let items: Vec<Item> = (0..SHOWN.min(source.len())).filter_map(|i| source.get(i).ok()).collect();
     let images: Vec<_> = items.iter().map(|i| i.image.clone()).collect();
     let ids: Vec<u32> = (0..items.len() as u32).collect();
     let steps = Classifier::new(t, &c.sample)?.distributions(&t.images(&images)?, &ids)?;
-    Ok(Looks { classes: t.class_names.clone(), items, steps })
+    Ok(Preview { classes: t.class_names.clone(), items, steps })
 }
 
 /// The first captions with what people wrote, or some free texts.
@@ -62,7 +62,7 @@ fn texts(t: &Trained, c: &Config, source: &Sequences) -> tweedie::Result<String>
     Ok(made.iter().map(|text| format!("{text}\n\n")).collect())
 }
 
-impl Looks {
+impl Preview {
     fn probabilities(&self, step: usize, image: usize) -> &[f64] {
         let p = &self.steps[step].1;
         let vocab = p.len() / self.items.len().max(1);
@@ -95,7 +95,7 @@ impl Looks {
         (0..self.items.len()).min_by(|a, b| certainty(*a).total_cmp(&certainty(*b))).unwrap_or(0)
     }
 
-    /// Name of the true class of the image of [`Looks::heatmap`], and timestep and probabilities at every step.
+    /// Name of the true class of the image of [`Preview::heatmap`], and timestep and probabilities at every step.
     pub fn distributions(&self) -> (&str, Vec<(usize, Vec<f64>)>) {
         let pick = self.telling();
         let label = self.items.get(pick).map_or(0, |i| i.label as usize);

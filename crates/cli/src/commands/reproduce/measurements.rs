@@ -1,4 +1,4 @@
-//! Where finished runs are measured: a number for each seed, and what they say together.
+//! Measurements of finished runs: a number for each seed, and what they say together.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,9 +19,9 @@ use super::runs::{Finished, stop_if_asked};
 use super::variant::Variant;
 use crate::failure::{Failure, Result};
 
-/// What a network's output is.
+/// Readout: what a network's output stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reading {
+pub enum Readout {
     /// Logits of the classes.
     Logits,
     /// A vector that implies the clean one, from which sampling goes on by a rule.
@@ -65,8 +65,8 @@ pub fn deviation(values: &[f64]) -> Option<f64> {
     (values.len() > 1).then(|| (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt())
 }
 
-/// All finished runs.
-pub struct Lab<'a> {
+/// All finished runs, and what was measured of them.
+pub struct Measurements<'a> {
     pub plan: &'a Plan,
     finished: &'a [Finished],
     pub device: &'a Device,
@@ -79,9 +79,22 @@ pub struct Lab<'a> {
     pub(super) written: HashMap<(Variant, usize, usize), Rc<Captions>>,
 }
 
-impl<'a> Lab<'a> {
-    pub fn new(plan: &'a Plan, finished: &'a [Finished], device: &'a Device, clip: Option<&'a Path>) -> Lab<'a> {
-        Lab { plan, finished, device, clip, loaded: HashMap::new(), measured: HashMap::new(), written: HashMap::new() }
+impl<'a> Measurements<'a> {
+    pub fn new(
+        plan: &'a Plan,
+        finished: &'a [Finished],
+        device: &'a Device,
+        clip: Option<&'a Path>,
+    ) -> Measurements<'a> {
+        Measurements {
+            plan,
+            finished,
+            device,
+            clip,
+            loaded: HashMap::new(),
+            measured: HashMap::new(),
+            written: HashMap::new(),
+        }
     }
 
     /// Sampling as every table of classes has it unless it says otherwise.
@@ -102,7 +115,7 @@ impl<'a> Lab<'a> {
     fn model_at(&mut self, place: usize) -> Result<&Loaded> {
         if !self.loaded.contains_key(&place) {
             let mut made = run::load(&self.finished[place].checkpoint, Weights::Ema, self.device, Precision::Auto)?;
-            // A run that was given is sampled as the others are.
+            // A run that was there already is sampled as the others are.
             made.config.sample.clone_from(&self.plan.runs[place].config.sample);
             self.loaded.insert(place, made);
         }
@@ -120,26 +133,26 @@ impl<'a> Lab<'a> {
     }
 
     /// Top-1 on the test images, for every seed. The sampling noise has the seed of the run.
-    pub fn score(&mut self, variant: Variant, sample: &SampleConfig, reading: Reading) -> Result<Summary> {
+    pub fn score(&mut self, variant: Variant, sample: &SampleConfig, readout: Readout) -> Result<Summary> {
         let mut all = Summary { per_seed: Vec::new(), images: 0 };
         for seed in 0..self.plan.seeds() {
             stop_if_asked("while measuring")?;
             let place = self.place(variant, seed)?;
             let sample = SampleConfig { seed: seed as u64, ..sample.clone() };
-            // The twin's one pass knows no sampling.
+            // The twin has one pass and no sampling.
             let setting = match variant {
                 Variant::Masked | Variant::LongMasked => String::new(),
-                _ => format!("{reading:?} {}", serde_json::to_string(&sample)?),
+                _ => format!("{readout:?} {}", serde_json::to_string(&sample)?),
             };
-            let known = self.measured.get(&(place, setting.clone())).copied();
-            let (top1, images) = match known {
+            let before = self.measured.get(&(place, setting.clone())).copied();
+            let (top1, images) = match before {
                 Some(m) => m,
                 None => {
                     let source = self.test(seed)?.clone();
                     let m = self.model_at(place)?;
-                    let c = match reading {
-                        Reading::Logits => evaluate::classes(&m.trained, &source, &m.config, &sample, 0, |_| {})?,
-                        Reading::Clean(rule) => regression::classes(&m.trained, &source, &m.config, &sample, rule)?,
+                    let c = match readout {
+                        Readout::Logits => evaluate::classes(&m.trained, &source, &m.config, &sample, 0, |_| {})?,
+                        Readout::Clean(rule) => regression::classes(&m.trained, &source, &m.config, &sample, rule)?,
                     };
                     let r = c.report();
                     self.measured.insert((place, setting), (100.0 * r.top1, r.examples));

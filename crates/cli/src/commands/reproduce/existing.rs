@@ -15,7 +15,7 @@ use crate::failure::{Failure, Result};
 use crate::report::note;
 
 /// A run that was there already.
-pub struct Given {
+pub struct ExistingRun {
     pub path: PathBuf,
     /// Its last checkpoint, or the one that was named.
     pub checkpoint: PathBuf,
@@ -27,8 +27,8 @@ pub struct Given {
 }
 
 /// Put each of `NAME=RUN` in its place of the plan. A run that only another WHAT needs is left aside, unopened.
-pub fn put(plan: &mut Plan, given: &[String]) -> Result<()> {
-    for text in given {
+pub fn put(plan: &mut Plan, uses: &[String]) -> Result<()> {
+    for text in uses {
         let (name, path) = text.split_once('=').filter(|(n, p)| !n.is_empty() && !p.is_empty()).ok_or_else(|| {
             Failure::input(format!("--use {text}: a name, = and a run's folder are needed")).hint(names(plan))
         })?;
@@ -41,18 +41,18 @@ pub fn put(plan: &mut Plan, given: &[String]) -> Result<()> {
         let Some(place) = place else {
             return Err(Failure::input(format!("--use {text}: this plan has no run called {name}")).hint(names(plan)));
         };
-        if plan.runs[place].given.is_some() {
+        if plan.runs[place].existing.is_some() {
             return Err(Failure::input(format!("--use names {name} twice")));
         }
-        let given = open(&plan.runs[place], Path::new(path))?;
+        let existing = open(&plan.runs[place], Path::new(path))?;
         let classes = match plan.runs[place].variant.task() {
             TaskKind::Classes => Some(&plan.classes()?.data[plan.runs[place].seed as usize].class_names),
             TaskKind::Captions => None,
         };
-        if classes.is_some_and(|c| checkpoint::load_state(&given.checkpoint).is_ok_and(|s| s.classes != *c)) {
+        if classes.is_some_and(|c| checkpoint::load_state(&existing.checkpoint).is_ok_and(|s| s.classes != *c)) {
             return Err(Failure::input(format!("--use {text}: its classes are not those of the data")));
         }
-        plan.runs[place].given = Some(given);
+        plan.runs[place].existing = Some(existing);
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ fn names(plan: &Plan) -> String {
 }
 
 /// A run folder or one checkpoint of it, if it is of the kind that is wanted.
-fn open(wanted: &Planned, path: &Path) -> Result<Given> {
+fn open(wanted: &Planned, path: &Path) -> Result<ExistingRun> {
     let (dir, is_checkpoint) = RunDir::around(path)?;
     let run = dir.path().to_path_buf();
     let config = Config::of_run(&dir.config_path().display().to_string(), &dir.read_config()?, &[])?;
@@ -92,7 +92,7 @@ fn open(wanted: &Planned, path: &Path) -> Result<Given> {
     };
     let step = checkpoint::load_state(&checkpoint)?.step;
     let differs = told_differences(&wanted.config, &config)?;
-    Ok(Given { path: run, checkpoint, step, epochs: config.train.epochs, differs })
+    Ok(ExistingRun { path: run, checkpoint, step, epochs: config.train.epochs, differs })
 }
 
 /// Why a run cannot stand in for another: it is of another task, method or loss.
@@ -145,9 +145,9 @@ pub fn differences(wanted: &Config, have: &Config) -> Result<Vec<Difference>> {
     flatten("", &as_written(have)?, &mut b);
     let ignored = |k: &str| {
         let places = ["data.path", "data.workers", "data.cache", "data.image_folder", "model.classes", "model.preset"];
-        let course =
+        let over_training =
             ["train.eval_every", "train.eval_images", "train.checkpoint_every", "train.keep", "train.log_every"];
-        k.starts_with("sample.") || places.contains(&k) || course.contains(&k)
+        k.starts_with("sample.") || places.contains(&k) || over_training.contains(&k)
     };
     let differ = a.into_iter().filter(|(k, _)| !ignored(k)).filter_map(|(key, want)| {
         let have = b.iter().find(|o| o.0 == key).map_or("nothing".to_string(), |o| o.1.clone());

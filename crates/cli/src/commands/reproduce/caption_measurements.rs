@@ -9,7 +9,7 @@ use tweedie::generate::{Step, TextRequest};
 use tweedie::{Generator, interrupt};
 use tweedie_figures::Picture;
 
-use super::lab::{Lab, deviation};
+use super::measurements::{Measurements, deviation};
 use super::runs::stop_if_asked;
 use super::variant::Variant;
 use crate::failure::{Failure, Result};
@@ -38,7 +38,7 @@ pub struct Story {
     pub length: usize,
 }
 
-impl Lab<'_> {
+impl Measurements<'_> {
     /// Settings of a variant's runs.
     pub fn caption_config(&self, variant: Variant) -> Result<&Config> {
         let task = self.plan.captions()?;
@@ -89,7 +89,7 @@ impl Lab<'_> {
     }
 
     /// How captions of the first test images come about, of as many as fit into memory; those that cannot be read are left
-    /// out. The captions are those of [`Lab::captions`].
+    /// out. The captions are those of [`Measurements::captions`].
     pub fn stories(&mut self, variant: Variant, seed: usize) -> Result<Vec<Story>> {
         let source = self.caption_test(variant, seed)?;
         let m = self.model(variant, seed)?;
