@@ -390,14 +390,14 @@ fn guidance_follows_its_shape() {
         assert_eq!(weights(&of(1.0, shape)), (vec![1.0; 4], vec![false; 4]));
     }
     // The choice follows the guided logits, not those of one pass: w = −1 turns this oracle's around.
-    let turned = |guidance| {
+    let guided = |guidance| {
         let c = SampleConfig { guidance, ..config(SamplerKind::Argmax, 2, 0) };
         let oracle = Oracle::new(&PRIOR, &process);
         sample_logits(&oracle, &process, &c, (&[0], 1), |_| {}).unwrap();
         oracle.seen.take()[1].2.clone()
     };
     // At time 500 the chosen class stands out by √ᾱ = 0.7; the noise is the same.
-    let moved = turned(3.0).iter().zip(turned(-3.0)).filter(|(a, b)| (*a - b).abs() > 0.5).count();
+    let moved = guided(3.0).iter().zip(guided(-3.0)).filter(|(a, b)| (*a - b).abs() > 0.5).count();
     assert_eq!(moved, 2, "another class is chosen");
 }
 

@@ -89,7 +89,7 @@ fn fixed_tokens_are_shown_clean_at_every_step() {
     let flags: Vec<u32> = fixed.iter().map(|g| g.is_some() as u32).collect();
     for (sampler, start) in SAMPLERS.into_iter().flat_map(|s| [(s, Start::Noise), (s, Start::Zeros)]) {
         let config = SampleConfig { sampler, start, steps: 4, ..SampleConfig::default() };
-        let of = |per_token_time, given| shown(Notes::new(per_token_time, vec![[1.0; N]]), &config, fixed).unwrap();
+        let of = |per_token_time, fixed| shown(Notes::new(per_token_time, vec![[1.0; N]]), &config, fixed).unwrap();
         let (free, plain, with_clean) = (of(true, None), of(false, Some(&fixed[..])), of(true, Some(&fixed[..])));
         assert_eq!((plain.len(), with_clean.len()), (4, 4));
         // A model without per-token time, and one with no clean tokens, are shown one time.

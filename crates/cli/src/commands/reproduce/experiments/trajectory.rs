@@ -92,7 +92,7 @@ impl Followed {
         let mut curves: Vec<Vec<f64>> = Vec::new();
         for seed in 0..measured.plan.seeds() {
             let stories = measured.stories(variant, seed)?;
-            let curve = settled(&stories);
+            let curve = final_words(&stories);
             self.images = stories.len();
             for (i, share) in curve.iter().enumerate() {
                 let entropy = entropy(&stories, i);
@@ -138,7 +138,7 @@ fn panels(variant: Variant, picked: &[&Story]) -> Result<Shown> {
 }
 
 /// Share of places with their final word at every step, in percent, over all images.
-fn settled(stories: &[Story]) -> Vec<f64> {
+fn final_words(stories: &[Story]) -> Vec<f64> {
     let steps = stories.iter().map(|s| s.steps.len()).min().unwrap_or(0);
     let at = |i: usize| {
         let (mut same, mut all) = (0_usize, 0_usize);
@@ -211,8 +211,8 @@ fn drawn(steps: usize) -> Vec<usize> {
 }
 
 fn panel(s: &Story) -> Panel {
-    let tone = |settled: bool| if settled { Tone::Plain } else { Tone::Faint };
-    // Where words are settled one after the other, the others stay at one time.
+    let tone = |is_final: bool| if is_final { Tone::Plain } else { Tone::Faint };
+    // Where words are committed one after the other, the others stay at one time.
     let moves = s.steps.first().map(|s| s.t) != s.steps.last().map(|s| s.t);
     let line = |i: usize| PanelLine {
         label: if moves { format!("t = {}", s.steps[i].t) } else { format!("step {}", i + 1) },
@@ -255,7 +255,7 @@ pub mod tests {
         let s = story(&["x dog / x", "a dog / x", "a cat / /"]);
         // Two words and an end; the last place is padding and never counts.
         assert_eq!((s.length, changes(&s)), (3, 2));
-        let curve = settled(&[s]);
+        let curve = final_words(&[s]);
         assert!((curve[0] - 100.0 / 3.0).abs() < 1e-9 && (curve[1] - 200.0 / 3.0).abs() < 1e-9 && curve[2] == 100.0);
         let masked = story(&["· dog /", "a dog /"]);
         assert_eq!(words(&masked, &masked.steps[0]), [("·".to_string(), false), ("dog".to_string(), true)]);
