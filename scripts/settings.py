@@ -35,7 +35,8 @@ A recipe is a TOML file of these settings. What it leaves out keeps its default.
 | `--set` | `--set train.batch=64` |
 
 `tweedie config show RECIPE` prints all settings of a recipe, `tweedie config show RECIPE --changed` what differs from the defaults and
-which line said so. A name that does not exist is an error that names the nearest one. From Rust: `Config::preset("cifar10")?.with("train.batch", 64)?`.
+which line said so. A name that does not exist is an error that names the nearest one. Old names (`train.kfold`,
+`train.known`, `sample.guesses`) are accepted with a note that says what they are called now. From Rust: `Config::preset("cifar10")?.with("train.batch", 64)?`.
 
 Each `##` is a section of the file, and each name in it a line of that section: `train.batch` is `batch` below `[train]`. The recipes are
 in [`configs/`](../../configs); [the last section](#configscifar10toml) is one of them line by line.
