@@ -376,7 +376,7 @@ fn large_vocabularies_and_wrong_requests() {
         assert!(message(&Request { ending: ending(Some(5)), ..plain }).contains("length of 5"));
         let fixed = [None, None, Some(3), None, None, None, None, None];
         let r = Request { ending: ending(Some(2)), fixed: Some(&fixed), ..plain };
-        assert!(message(&r).contains("place 2 lies behind the end"));
+        assert!(message(&r).contains("place 2 lies after the end"));
         assert!(message(&Request::new(None, &[])).contains("nothing to sample"));
         let guided = SampleConfig { guidance: 2.0, ..c.clone() };
         let e = TokenSampler::new(&m, &guided).unwrap().generate(&plain).unwrap_err();
