@@ -1,5 +1,8 @@
 //! `model.denoiser.direct`: the encoder's output added to the features, past the blocks.
 
+mod common;
+
+use common::assert_gradient;
 use tweedie::config::{LossConfig, ModelConfig};
 use tweedie::loss::{NoiseOf, Rows, TddLoss};
 use tweedie::model::{ConditionAttention, DenoiserConfig, DenoiserKind, Model, Pass, Sizes, VitConfig};
@@ -90,27 +93,16 @@ fn it_adds_a_linear_map_of_the_condition_where_there_is_one() {
 
 #[test]
 fn its_gradients_agree_with_finite_differences() {
-    const STEP: f32 = 1e-2;
+    let value = |m: &Model| loss(m, &Tape::inference()).value().item().unwrap();
     for (kind, attention) in KINDS {
         let mut m = Model::new(&config(kind, attention), SIZES, &CPU, DType::F32, 3).unwrap();
         let tape = Tape::new();
-        let value = loss(&m, &tape);
-        tape.backward(&value, Some(&mut m.params)).unwrap();
+        let start = loss(&m, &tape);
+        tape.backward(&start, Some(&mut m.params)).unwrap();
         // Of the path itself, and of the encoder that it leads from.
         for name in [DIRECT, "encoder.norm.weight"] {
-            let id = m.params.find(name).unwrap();
-            let (start, grad) = (m.params.value(id).to_vec().unwrap(), m.params.grad(id).unwrap().to_vec().unwrap());
-            for i in (0..start.len()).step_by(start.len() / 6) {
-                let mut at = |by: f32| {
-                    let mut v = start.clone();
-                    v[i] += by;
-                    m.params.set(id, &v).unwrap();
-                    loss(&m, &Tape::inference()).value().item().unwrap()
-                };
-                let want = (at(STEP) - at(-STEP)) / (2.0 * STEP);
-                m.params.set(id, &start).unwrap();
-                assert!((grad[i] - want).abs() < 2e-3 * (1.0 + want.abs()), "{kind:?} {name} {i}: {} {want}", grad[i]);
-            }
+            let every = m.params.value(m.params.find(name).unwrap()).len() / 6;
+            assert_gradient(&mut m, name, every, &format!("{kind:?}"), value);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Batches made ahead of time: threads read, decode and augment while the consumer computes. What is in a batch depends on
 //! (seed, epoch, batch number) alone, never on threads.
 
+mod skipped;
+
 use super::examples::{Captioned, Classes, Examples};
 use super::order::order;
 use super::sequence::OnBad;
@@ -8,7 +10,9 @@ use super::{DataError, Result, Sequences, Source};
 use crate::augment::{Mix, Transform};
 use crate::random::{Address, Draw, Stream};
 use rayon::prelude::*;
-use std::collections::{BTreeMap, HashSet};
+use skipped::Found;
+pub use skipped::Skipped;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -94,60 +98,6 @@ pub struct Batch {
     pub indices: Vec<u32>,
     /// How the images were mixed, if they were.
     pub mix: Option<Mix>,
-}
-
-/// Examples that were left out or shortened so far.
-#[derive(Clone, Debug, Default)]
-pub struct Skipped {
-    /// Errors of unreadable ones by number of the example, or of the row of packed text; each comes once.
-    pub errors: BTreeMap<u32, String>,
-    /// Texts that were cut to the length of a sequence, counted each time they were read.
-    pub cut: u64,
-    /// Where the first few of those lie, by example number.
-    pub cut_at: BTreeMap<u32, String>,
-    /// Reads that the system refused and that were tried again since this was last taken.
-    pub again: usize,
-    /// The last of those.
-    pub again_at: Option<String>,
-    count: usize,
-}
-
-impl Skipped {
-    /// How many were unreadable so far, those included that [`Loader::take_skipped`] has given out.
-    pub fn count(&self) -> usize {
-        self.count
-    }
-}
-
-/// What was left out or cut, and what of it was seen before. Only numbers are kept for the whole run: a set may have
-/// millions of such rows.
-#[derive(Default)]
-struct Found {
-    skipped: Skipped,
-    seen: HashSet<u32>,
-    cut: HashSet<u32>,
-}
-
-impl Found {
-    fn bad(&mut self, row: u32, why: impl FnOnce() -> String) {
-        if self.seen.insert(row) {
-            self.skipped.count += 1;
-            self.skipped.errors.insert(row, why());
-        }
-    }
-
-    fn again(&mut self, e: &DataError) {
-        self.skipped.again += 1;
-        self.skipped.again_at = Some(e.to_string());
-    }
-
-    fn cut(&mut self, example: u32, place: impl FnOnce() -> String) {
-        const NAMED: usize = 5;
-        self.skipped.cut += 1;
-        if self.cut.len() < NAMED && self.cut.insert(example) {
-            self.skipped.cut_at.insert(example, place());
-        }
-    }
 }
 
 /// What the threads share.
@@ -283,9 +233,7 @@ impl Loader {
 
     /// As [`skipped`](Loader::skipped); what is named there is not named again.
     pub fn take_skipped(&self) -> Skipped {
-        let mut found = self.work.found();
-        let (count, cut) = (found.skipped.count, found.skipped.cut);
-        std::mem::replace(&mut found.skipped, Skipped { count, cut, ..Skipped::default() })
+        self.work.found().take()
     }
 
     fn stop(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use serde_json::Value;
 use tweedie::checkpoint;
 use tweedie::config::Config;
@@ -66,13 +67,13 @@ fn is_called(name: &str, variant: Variant, seed: u64) -> bool {
 fn is_elsewhere(plan: &Plan, name: &str) -> bool {
     let of_scale = |v: &Variant| plan.scale.recipe(v.task()).is_some();
     let called = |v: Variant| (0..plan.seeds() as u64).any(|seed| is_called(name, v, seed));
-    Variant::ALL.into_iter().filter(of_scale).any(called)
+    Variant::value_variants().iter().copied().filter(of_scale).any(called)
 }
 
 /// The names that this plan has, for a hint.
 fn names(plan: &Plan) -> String {
     let here = |v: &&Variant| plan.runs.iter().any(|r| r.variant == **v);
-    let all: Vec<&str> = Variant::ALL.iter().filter(here).map(|v| v.id()).collect();
+    let all: Vec<String> = Variant::value_variants().iter().filter(here).map(|v| v.id()).collect();
     format!("names of this plan: {} (of seed N: NAME-sN)", all.join(", "))
 }
 

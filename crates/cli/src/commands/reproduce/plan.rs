@@ -172,11 +172,8 @@ fn task<D>(args: &Args, share: f64, kind: TaskKind, open: impl Fn(&Config) -> Re
     let (base, recipe_epochs) = settings_of(args, share, kind, recipe, &[])?;
     let (paper, _) = settings_of(args, share, kind, recipe, &PAPER)?;
     let differ = differences(&paper, &base)?;
-    let mut differs: Vec<String> =
-        differ.into_iter().map(|d| format!("{} = {} (the paper: {})", d.key, d.have, d.want)).collect();
-    if base.sample.schedule != paper.sample.schedule || base.sample.sampler != paper.sample.sampler {
-        differs.push("sampling".into());
-    }
+    let differs =
+        differ.into_iter().map(|d| format!("{} = {} (the paper: {})", d.key, d.have, d.want)).collect::<Vec<_>>();
     let of = |seed: usize| {
         let mut config = base.clone();
         seeded(&mut config, seed);

@@ -2,38 +2,52 @@
 
 use tweedie::config::{Config, LossKind, Method};
 
-use super::scale::TaskKind;
+use super::scale::{TaskKind, name_of};
 
 /// A way to train.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Variant {
     /// The paper's TDD, each term of its loss weighted by ᾱ_t.
+    #[value(name = "tdd-weighted")]
     Weighted,
     /// The paper's TDD without these coefficients.
+    #[value(name = "tdd-plain")]
     Plain,
     /// The masked twin: the same encoder with a linear head.
+    #[value(name = "mdd")]
     Masked,
     /// The paper's network, trained to predict the noise.
+    #[value(name = "mse-noise")]
     Noise,
     /// The paper's network, trained to predict the clean vector by squared error.
+    #[value(name = "mse-x0")]
     X0,
     /// [`Variant::Plain`] on λ-hot vectors.
+    #[value(name = "tdd-lambda")]
     LambdaHot,
     /// [`Variant::Weighted`] for more epochs on fewer images at a constant rate.
+    #[value(name = "tdd-weighted-long")]
     LongWeighted,
     /// [`Variant::Plain`], likewise.
+    #[value(name = "tdd-plain-long")]
     LongPlain,
     /// [`Variant::Masked`], likewise.
+    #[value(name = "mdd-long")]
     LongMasked,
     /// TDD as the recipe has it, where that is not the paper's.
+    #[value(name = "tdd-recipe")]
     Recipe,
     /// Captions by the paper's TDD.
+    #[value(name = "caption-tdd")]
     CaptionTdd,
     /// Captions by its masked twin.
+    #[value(name = "caption-mdd")]
     CaptionMdd,
     /// Captions by TDD as the recipe has it.
+    #[value(name = "caption-tdd-recipe")]
     CaptionRecipeTdd,
     /// Captions by the twin of that.
+    #[value(name = "caption-mdd-recipe")]
     CaptionRecipeMdd,
 }
 
@@ -62,41 +76,9 @@ pub const PAPER: [&str; 12] = [
 ];
 
 impl Variant {
-    pub const ALL: [Variant; 14] = [
-        Weighted,
-        Plain,
-        Masked,
-        Noise,
-        X0,
-        LambdaHot,
-        LongWeighted,
-        LongPlain,
-        LongMasked,
-        Recipe,
-        CaptionTdd,
-        CaptionMdd,
-        CaptionRecipeTdd,
-        CaptionRecipeMdd,
-    ];
-
-    /// Readable part of a run's key.
-    pub fn id(self) -> &'static str {
-        match self {
-            Weighted => "tdd-weighted",
-            Plain => "tdd-plain",
-            Masked => "mdd",
-            Noise => "mse-noise",
-            X0 => "mse-x0",
-            LambdaHot => "tdd-lambda",
-            LongWeighted => "tdd-weighted-long",
-            LongPlain => "tdd-plain-long",
-            LongMasked => "mdd-long",
-            Recipe => "tdd-recipe",
-            CaptionTdd => "caption-tdd",
-            CaptionMdd => "caption-mdd",
-            CaptionRecipeTdd => "caption-tdd-recipe",
-            CaptionRecipeMdd => "caption-mdd-recipe",
-        }
+    /// Readable part of a run's key, and the name that `--use` takes.
+    pub fn id(self) -> String {
+        name_of(self)
     }
 
     /// In tables and legends.
@@ -190,10 +172,6 @@ mod tests {
         assert_eq!(of(Recipe), (Method::Tdd, recipe, CrossEntropy, 2.0));
         assert_eq!(of(CaptionTdd), (Method::Tdd, recipe, CrossEntropy, 2.0));
         assert_eq!(of(CaptionMdd), (Method::Mdd, recipe, CrossEntropy, 2.0));
-        let mut names: Vec<&str> = Variant::ALL.iter().map(|v| v.id()).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), Variant::ALL.len());
     }
 
     #[test]
