@@ -78,6 +78,7 @@ impl Config {
         within("train.beta2", t.beta2, 0.0..1.0)?;
         within("train.clip", t.clip, 0.0..=1e9)?;
         within("train.ema", t.ema, 0.0..1.0)?;
+        within("train.pure_noise", t.pure_noise, 0.0..=1.0)?;
         within("train.condition_drop", t.condition_drop, 0.0..1.0)?;
         within("train.eval_every", t.eval_every, 0..=MANY)?;
         within("train.eval_images", t.eval_images, 0..=MANY)?;

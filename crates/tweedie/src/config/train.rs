@@ -83,6 +83,9 @@ pub struct TrainConfig {
     pub clip: f32,
     /// Decay of the averaged weights (0: none).
     pub ema: f32,
+    /// Share of the noisy copies that are pure noise, at the last timestep; the others have timesteps of 1 to T alike. There the image alone
+    /// decides, as it does for the masked twin: the more, the nearer is training to the twin's (TDD; MDD takes no notice).
+    pub pure_noise: f32,
     /// Chance that a noisy copy loses its condition, for classifier-free guidance.
     pub condition_drop: f32,
     /// Share of noisy copies of a sequence in which some tokens are clean (at the first timestep), while the others are at the
@@ -123,6 +126,7 @@ impl Default for TrainConfig {
             beta2: 0.95,
             clip: 3.0,
             ema: 0.999,
+            pure_noise: 0.0,
             condition_drop: 0.1,
             clean_tokens: 0.0,
             precision: Precision::Auto,

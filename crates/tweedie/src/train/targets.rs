@@ -42,7 +42,7 @@ impl Trainer {
                 let w = words(row);
                 // Stratified over the batch; the copies of one image lie T/K apart, so they are distinct.
                 let u = (offset + (j as f64 + (i as f64 + 0.5) / b as f64) / k as f64).fract();
-                r.t.push((1 + (u * steps as f64) as u32).min(steps as u32));
+                r.t.push(timestep(u, steps as u32, self.config.train.pure_noise));
                 r.drop.push((rng::uniform_of(w[1]) < self.config.train.condition_drop) as u32);
                 r.examples.push(row);
                 if n > 0 {
@@ -111,5 +111,28 @@ impl Trainer {
             row[labels[mix.partner[i] as usize] as usize] += 1.0 - mix.lambda;
         }
         ClassTargets::Soft(q)
+    }
+}
+
+/// The timestep of a place `u` in \[0, 1): the upper `pure_noise` of them have the last one of `steps`, the others all alike.
+fn timestep(u: f64, steps: u32, pure_noise: f32) -> u32 {
+    let below = 1.0 - pure_noise as f64;
+    if u < below { (1 + (u / below * steps as f64) as u32).min(steps) } else { steps }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::timestep;
+
+    #[test]
+    fn a_share_of_the_timesteps_is_the_last_and_the_others_are_alike() {
+        let times = |share| (0..4000).map(|i| timestep(i as f64 / 4000.0, 1000, share)).collect::<Vec<_>>();
+        let count = |t: &[u32], of: std::ops::RangeInclusive<u32>| t.iter().filter(|t| of.contains(t)).count();
+        let plain = times(0.0);
+        assert_eq!((plain[0], count(&plain, 1..=250), count(&plain, 1000..=1000)), (1, 1000, 4));
+        let half = times(0.5);
+        assert_eq!((half[0], count(&half, 1..=250), count(&half, 1000..=1000)), (1, 500, 2002));
+        assert!(times(1.0).iter().all(|t| *t == 1000));
+        assert_eq!(timestep(1.0 - f64::EPSILON, 1000, 0.0), 1000);
     }
 }

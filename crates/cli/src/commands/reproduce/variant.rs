@@ -60,7 +60,7 @@ pub const FEWER: usize = 8;
 
 /// The paper's model as settings over a recipe: network, process, targets and sampler. What the paper leaves open (its schedule, the weight of
 /// guidance) is as its code base for diffusion has it, cosine, or the recipe's.
-pub const PAPER: [&str; 12] = [
+pub const PAPER: [&str; 13] = [
     "model.denoiser.kind=transformer",
     "model.denoiser.condition_attention=full",
     "model.denoiser.positions=waves",
@@ -69,6 +69,7 @@ pub const PAPER: [&str; 12] = [
     "process.lambda=1.0",
     "loss.smoothing_in=target",
     "train.clean_tokens=0.0",
+    "train.pure_noise=0.0",
     "sample.sampler=argmax",
     "sample.schedule=",
     "sample.guidance_shape=constant",
