@@ -31,7 +31,8 @@ pub fn answer(command: fn() -> Command) {
 /// Print what a shell must be told once.
 pub fn run(args: &Args) -> Result<()> {
     let shells = Shells::builtins();
-    let shell = shells.completer(&args.shell).ok_or_else(|| Failure::ours(format!("no completions for {}", args.shell)))?;
+    let shell =
+        shells.completer(&args.shell).ok_or_else(|| Failure::ours(format!("no completions for {}", args.shell)))?;
     let mut text = Vec::new();
     shell.write_registration(VARIABLE, "tweedie", "tweedie", "tweedie", &mut text)?;
     report::print(&String::from_utf8_lossy(&text))

@@ -284,7 +284,10 @@ impl Removal {
                 let best = checkpoint::best(&dir)?;
                 let spared: Vec<&Path> = best.as_deref().into_iter().collect();
                 let paths = checkpoint::prunable(&dir, 1, &spared)?;
-                Ok(paths.into_iter().map(|p| removal(p, "a checkpoint that is neither the best nor the last")).collect())
+                Ok(paths
+                    .into_iter()
+                    .map(|p| removal(p, "a checkpoint that is neither the best nor the last"))
+                    .collect())
             }
         }
     }
@@ -312,8 +315,13 @@ mod tests {
         assert_eq!((told.step, told.steps_per_epoch, told.best), (50, Some(40), Some(0.6)));
         assert_eq!((told.loss.steps, told.loss.values), (vec![10.0], vec![2.0]));
         assert_eq!((told.scores.name.as_str(), told.scores.values), ("top-1", vec![0.6]));
-        let text = Told::read(&[json!({"event": "eval-text", "step": 4, "metric": "bits per token", "score": 3.0, "best": 3.0})]);
-        assert_eq!((text.scores.name.as_str(), text.scores.values, text.steps_per_epoch), ("bits per token", vec![3.0], None));
+        let text = Told::read(&[
+            json!({"event": "eval-text", "step": 4, "metric": "bits per token", "score": 3.0, "best": 3.0}),
+        ]);
+        assert_eq!(
+            (text.scores.name.as_str(), text.scores.values, text.steps_per_epoch),
+            ("bits per token", vec![3.0], None)
+        );
     }
 
     #[test]

@@ -143,7 +143,10 @@ fn readme(out: &Path, loaded: &Loaded) -> String {
     let c = &loaded.config;
     let e = &c.model.encoder;
     let images = match c.model.is_conditional() {
-        true => format!("images = torch.zeros(1, {0}, {1}, {1})  # pixels in [0, 1], less mean, over std of config.json\n", e.channels, e.image),
+        true => format!(
+            "images = torch.zeros(1, {0}, {1}, {1})  # pixels in [0, 1], less mean, over std of config.json\n",
+            e.channels, e.image
+        ),
         false => String::new(),
     };
     let (given, n) = (if c.model.is_conditional() { "images" } else { "None" }, c.sizes().tokens);
@@ -153,7 +156,10 @@ fn readme(out: &Path, loaded: &Loaded) -> String {
             "ids = model.sample({given}, {n}, {}, torch.tensor(config[\"export\"][\"alpha_bar\"]), S={}, cfg={:?})\n",
             c.model.classes, c.sample.steps, c.sample.guidance
         ),
-        _ => format!("cond = model.condition({given})  # for model.denoiser(noisy, t, cond): logits [B, {n}, {}]\n", c.model.classes),
+        _ => format!(
+            "cond = model.condition({given})  # for model.denoiser(noisy, t, cond): logits [B, {n}, {}]\n",
+            c.model.classes
+        ),
     };
     let mut text = format!(
         "# {folder}\n\nWeights (`{WEIGHTS}`, by PyTorch's names) and settings (`{CONFIG}`) of a model that tweedie {} trained, for \

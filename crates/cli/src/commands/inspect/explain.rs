@@ -80,7 +80,9 @@ pub fn settings() -> Vec<Setting> {
             let (default, text) = rest.split_once("`: ").unwrap_or((rest, ""));
             let (what, range) = parted(text);
             all.push(Setting { key: key.into(), default: Some(default.into()), what, range, values: Vec::new() });
-        } else if deep == 4 && let Some((key, text)) = text.strip_prefix('`').and_then(|t| t.split_once("`, with ")) {
+        } else if deep == 4
+            && let Some((key, text)) = text.strip_prefix('`').and_then(|t| t.split_once("`, with "))
+        {
             let (what, range) = parted(&format!("with {text}"));
             all.push(Setting { key: key.into(), default: None, what, range, values: Vec::new() });
         } else if let Some(setting) = all.iter_mut().rev().find(|s| deep > 0 && s.default.is_some()) {

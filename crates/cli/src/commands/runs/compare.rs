@@ -125,7 +125,9 @@ fn draw(runs: &[Summary], path: &Path) -> Result<()> {
         figures.push(lines("On the validation split", name, these.map(|r| series(r, &r.scores)).collect())?);
     }
     if figures.is_empty() {
-        return Err(Failure::input("none of these runs has told a loss or an evaluation yet: there is nothing to draw"));
+        return Err(Failure::input(
+            "none of these runs has told a loss or an evaluation yet: there is nothing to draw",
+        ));
     }
     let drawing = Drawing::stacked("Runs compared", figures);
     let data = match path.extension().and_then(|e| e.to_str()) {
