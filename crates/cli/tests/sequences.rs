@@ -48,8 +48,8 @@ fn a_tokenizer_is_trained_and_shown() {
         assert!(code == 1 && err.contains(words), "{args:?}: {err}");
     }
     assert_eq!(std::fs::read(&file).unwrap(), before, "what was there is as it was");
-    json(&["tokenizer", "train", &captions("list"), "--vocab", "40", "--out", &file, "--force", "--json"]);
-    assert_ne!(std::fs::read(&file).unwrap(), before);
+    json(&["tokenizer", "train", &captions("list"), "--vocab", "8", "--out", &file, "--force", "--json"]);
+    assert!(std::fs::read(&file).unwrap() != before);
 }
 
 #[test]

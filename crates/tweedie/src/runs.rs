@@ -277,17 +277,14 @@ impl Removal {
             Standing::Empty if checkpoint::any(&run.path.join("checkpoints"))? => Ok(Vec::new()), // damaged: not ours to judge
             Standing::Empty => {
                 let own = RunDir::open(&run.path)?.foreign_entries()?.is_empty();
-                Ok(own.then(|| removal(run.path.clone(), "a run without a checkpoint")).into_iter().collect())
+                Ok(own.then(|| removal(run.path.clone(), "a run without any checkpoint")).into_iter().collect())
             }
             Standing::Finished | Standing::Interrupted => {
                 let dir = RunDir::open(&run.path)?.checkpoints();
                 let best = checkpoint::best(&dir)?;
                 let spared: Vec<&Path> = best.as_deref().into_iter().collect();
                 let paths = checkpoint::prunable(&dir, 1, &spared)?;
-                Ok(paths
-                    .into_iter()
-                    .map(|p| removal(p, "a checkpoint that is neither the best nor the last"))
-                    .collect())
+                Ok(paths.into_iter().map(|p| removal(p, "neither best nor last")).collect())
             }
         }
     }
