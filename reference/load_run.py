@@ -2,10 +2,12 @@
 
     from load_run import load
     model, config, checkpoint = load("runs/digits-1")          # averaged weights; weights="model": the trained ones
+    model, config, folder = load("exported")                   # of `tweedie export RUN --to pytorch --out exported`
 
 A run folder has config.toml and checkpoints/step-N/{model,ema}.safetensors; names and layouts of the weights are PyTorch's, so they
 load strictly. TDD (transformer, DiT, MLP) and MDD, of classes, captions and text.
 """
+import json
 import pathlib
 import tomllib
 
@@ -47,7 +49,13 @@ def checkpoint_of(path):
 
 
 def load(path, weights="ema"):
-    """(model in evaluation mode, settings, checkpoint folder) of a run folder or of one checkpoint."""
+    """(model in evaluation mode, settings, folder of the weights) of a run folder, of one checkpoint or of an exported folder."""
+    if (pathlib.Path(path) / "config.json").exists():
+        folder = pathlib.Path(path)
+        config = json.loads((folder / "config.json").read_text())
+        model = build_from(config)
+        model.load_state_dict(load_file(folder / "model.safetensors"), strict=True)
+        return model.eval(), config, folder
     run, checkpoint = checkpoint_of(path)
     config = tomllib.loads((run / "config.toml").read_text())
     model = build_from(config)

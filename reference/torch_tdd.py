@@ -130,7 +130,7 @@ class ViT(nn.Module):
 
     def forward(self, x):
         x = self.patch_embed(x)
-        x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1) + self.pos_embed
+        x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1) + self.pos_embed
         for b in self.blocks:
             x = b(x)
         return self.norm(x)                        # [B, 1 + L, d]

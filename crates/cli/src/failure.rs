@@ -132,10 +132,14 @@ impl From<tweedie::Error> for Failure {
             }
             tweedie::Error::OwnData { .. } => Failure::input(e.to_string()).hint("--data PATH"),
             tweedie::Error::NoRecipe { name, recipes, source } => {
-                Failure::input(format!("'{name}' is neither a recipe nor a readable file"))
+                let known: Vec<String> = recipes.split(", ").map(String::from).collect();
+                let failure = Failure::input(format!("'{name}' is neither a recipe nor a readable file"))
                     .cause(source.to_string())
-                    .cause(format!("the recipes are {recipes}"))
-                    .hint("tweedie config show digits")
+                    .cause(format!("the recipes are {recipes}"));
+                match tweedie::settings::nearest(&name, &known) {
+                    Some(recipe) => failure.hint(format!("did you mean '{recipe}'? tweedie config show {recipe}")),
+                    None => failure.hint("tweedie config show digits"),
+                }
             }
             e => Failure::input(e.to_string()),
         }

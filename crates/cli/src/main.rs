@@ -1,7 +1,9 @@
 //! The `tweedie` command: reads arguments, runs one command, maps its failure to an exit code.
 
 mod commands;
+mod completions;
 mod failure;
+mod man;
 mod report;
 mod shared;
 
@@ -9,12 +11,13 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use commands::{bench, inspect, measure, predict, quickstart, reproduce, train};
+use commands::{bench, export, inspect, measure, predict, quickstart, reproduce, runs, train};
 use failure::{Failure, Result};
 
 /// Train, sample, measure and show Tweedie Discrete Diffusion models.
 #[derive(Parser)]
-#[command(name = "tweedie", version, disable_help_subcommand = true, subcommand_required = true)]
+#[command(name = "tweedie", version, subcommand_required = true, arg_required_else_help = true)]
+#[command(after_help = "New here: tweedie quickstart (two minutes). More of a command: tweedie help COMMAND")]
 struct Cli {
     /// CPU threads (default: all)
     #[arg(long, global = true, value_name = "N", value_parser = shared::numbers::whole(1..=1024))]
@@ -41,6 +44,10 @@ enum Command {
     Trace(predict::trace::Args),
     /// Make tables and figures of the paper again: train what is missing, measure, write a report
     Reproduce(reproduce::Args),
+    /// List runs, compare them, clean up
+    Runs(runs::Args),
+    /// Write a trained model as other programs read it
+    Export(export::Args),
     /// Score captions: BLEU, ROUGE-L, CIDEr-D, diversity, CLIPScore
     Score(measure::score::Args),
     /// Look at data
@@ -52,11 +59,10 @@ enum Command {
     /// Look at settings
     #[command(subcommand)]
     Config(Settings),
-    /// Print completions for a shell
-    Completions {
-        /// bash, zsh, fish, elvish or powershell
-        shell: clap_complete::Shell,
-    },
+    /// Print what makes a shell complete commands, recipes, settings and runs
+    Completions(completions::Args),
+    /// Print the manual page of a command
+    Man(man::Args),
     /// Show what was found to compute on, what was not, and why
     Devices(inspect::devices::Args),
     /// Check every op on a device: a GPU against the CPU, the CPU against finite differences
@@ -76,6 +82,8 @@ enum Data {
 enum Settings {
     /// A recipe with everything resolved
     Show(inspect::config::Args),
+    /// What a setting does, what it may be, and which recipes change it and why
+    Explain(inspect::explain::Args),
 }
 
 #[derive(Subcommand)]
@@ -103,15 +111,15 @@ fn run(cli: Cli) -> Result<()> {
         Command::Generate(args) => predict::generate::run(&args),
         Command::Trace(args) => predict::trace::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
+        Command::Runs(args) => runs::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Score(args) => measure::score::run(&args),
         Command::Data(Data::Inspect(args)) => inspect::data::run(&args),
         Command::Tokenizer(command) => inspect::tokenizer::run(&command),
         Command::Config(Settings::Show(args)) => inspect::config::run(&args),
-        Command::Completions { shell } => {
-            let mut text = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "tweedie", &mut text);
-            report::print(&String::from_utf8_lossy(&text))
-        }
+        Command::Config(Settings::Explain(args)) => inspect::explain::run(&args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args, Cli::command()),
         Command::Devices(args) => inspect::devices::run(&args),
         Command::Selftest(args) => inspect::selftest::run(&args),
         Command::Bench(Bench::Train(args)) => bench::model::train(&args),
@@ -123,10 +131,12 @@ fn run(cli: Cli) -> Result<()> {
 }
 
 fn main() -> ExitCode {
+    completions::answer(Cli::command);
     tweedie::settings::on_note(|note| report::note(&format!("note: {note}")));
     let result = match Cli::try_parse() {
         Ok(cli) => run(cli),
         Err(e) if !e.use_stderr() => report::print(&e.to_string()), // --help and --version
+        Err(_) if std::env::args_os().len() == 1 => report::print(&Cli::command().render_help().to_string()),
         Err(e) => Err(Failure::from(e)),
     };
     match result {

@@ -77,8 +77,12 @@ fn a_second_time_uses_what_was_trained() {
         checkpoints(&out).iter().map(|p| (p.clone(), p.metadata().unwrap().modified().unwrap())).collect();
     assert_eq!(before, after);
     // Other settings are other runs, and another table or figure of the same ones is none.
+    let main = read(out.join("report-main.html"));
     let (_, told) = succeeds(tiny(dir.path(), "curves", &["--epochs", "1"]));
     assert!(told.contains("3 runs, 3 finished before"), "{told}");
+    // Both reports are there, and the first is as it was.
+    assert_eq!(read(out.join("report-main.html")), main);
+    assert!(read(out.join("report-curves.html")) != main && !out.join("report.html").exists());
     let (_, told) = succeeds(tiny(dir.path(), "steps", &["--epochs", "1", "--set", "train.lr=0.01"]));
     assert!(told.contains("3 runs, 0 finished before"), "{told}");
 }
@@ -186,7 +190,7 @@ fn an_interrupted_plan_goes_on() {
     );
     let (_, told) = succeeds(tiny(dir.path(), "heatmap", &args));
     assert!(told.contains("2 runs, 0 finished before") && told.contains(", seed 0, from step "), "{told}");
-    assert!(out.join("report.html").exists());
+    assert!(out.join("report-heatmap.html").exists());
 }
 
 #[test]
@@ -415,13 +419,13 @@ fn a_run_trained_elsewhere_is_used_if_it_fits() {
     train(&["digits"], &[TINY, &["train.epochs=1", "train.warmup_epochs=0.1"]].concat(), "digits");
     let (_, told) = succeeds(coco(dir, "trajectory", &["--epochs", "2", "--use", "caption-tdd=mine"]));
     assert!(told.contains("2 runs, 1 existing, 0 finished before, 1 to train"), "{told}");
-    let html = read(out.join("report.html"));
+    let html = read(out.join("report-trajectory.html"));
     for told in
         ["existing", "train.epochs = 1 (plan: 2)", "condition_attention = &quot;prefix&quot; (plan: &quot;full&quot;)"]
     {
         assert!(html.contains(told), "the report does not tell '{told}'");
     }
-    let about: Value = serde_json::from_str(&read(out.join("data/report.json"))).unwrap();
+    let about: Value = serde_json::from_str(&read(out.join("data/report-trajectory.json"))).unwrap();
     assert_eq!((&about["runs"][0]["given"]["run"], &about["runs"][1]["given"]), (&json!("mine"), &Value::Null));
     assert_eq!([0, 1].map(|i| about["runs"][i]["epochs"].as_u64()), [Some(1), Some(2)], "each run's own");
     for (used, words) in [

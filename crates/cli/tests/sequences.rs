@@ -35,16 +35,21 @@ fn a_tokenizer_is_trained_and_shown() {
     let (code, out, _) = tweedie(&["tokenizer", "show", &file, "a cat"]);
     assert!(code == 0 && out.contains("`cat`") && out.contains("decoded: a cat"), "{out}");
 
+    let (before, other) = (std::fs::read(&file).unwrap(), format!("{file}.other"));
     for (args, words) in [
-        (&["tokenizer", "train", "nowhere", "--out", &file][..], "nowhere: no such file"),
+        (&["tokenizer", "train", "nowhere", "--out", &other][..], "nowhere: no such file"),
+        (&["tokenizer", "train", &captions("list"), "--out", &file], "is there already"),
         (&["tokenizer", "train", &captions("list"), "--kind", "letters"], "chars, word, space, bpe, wordpiece"),
         (&["tokenizer", "train", &captions("list"), "--kind", "bpe", "--vocab", "9"], "too small"),
-        (&["tokenizer", "train", &captions("enriched"), "--out", &file], "no captions or text"),
+        (&["tokenizer", "train", &captions("enriched"), "--out", &other], "no captions or text"),
         (&["tokenizer", "show", "nowhere.json"], "nowhere.json"),
     ] {
         let (code, _, err) = tweedie(args);
         assert!(code == 1 && err.contains(words), "{args:?}: {err}");
     }
+    assert_eq!(std::fs::read(&file).unwrap(), before, "what was there is as it was");
+    json(&["tokenizer", "train", &captions("list"), "--vocab", "8", "--out", &file, "--force", "--json"]);
+    assert!(std::fs::read(&file).unwrap() != before);
 }
 
 #[test]

@@ -57,6 +57,11 @@ fn a_trace_has_every_step_and_its_page_needs_nothing_else() {
         assert!((0.0..=10_f64.ln() + 1e-6).contains(&entropy), "{entropy}");
     }
     assert_eq!(v["result"], steps[2]["tokens"][0]["text"]);
+    // Class by step: the last row is that of the steps, the surest class first.
+    let (classes, rows) = (v["heat"]["classes"].as_array().unwrap(), v["heat"]["p"].as_array().unwrap());
+    assert_eq!((classes.len(), rows.len(), &classes[0]), (10, 3, &v["result"]));
+    let (p, top) = (rows[2][0].as_f64().unwrap(), steps[2]["tokens"][0]["top"][0][1].as_f64().unwrap());
+    assert!((p - top).abs() < 1e-6, "{p} and {top}");
     let (code, out, err) = run(dir, &["trace", "tdd", "x.png", "--html", "page.html", "--device", "cpu"]);
     assert_eq!(code, 0, "{err}");
     let page = std::fs::read_to_string(dir.join("page.html")).unwrap();
@@ -104,6 +109,10 @@ fn models_are_timed_on_data_made_up() {
     let (_, out, _) = run(dir, &["bench", "sample", "--preset", "digits", "--repeats", "1", "--format", "csv"]);
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!((lines.len(), lines[0].split(',').count()), (3, lines[1].split(',').count()), "{out}");
+    let v = json(dir, &["bench", "sample", "--preset", "digits", "--repeats", "1", "--device", "cpu", "--json"]);
+    assert_eq!(v.as_array().unwrap().len(), 2);
+    let (code, _, err) = run(dir, &["bench", "sample", "--json", "--format", "csv"]);
+    assert!(code == 1 && err.contains("--format"), "{err}");
     let (code, _, err) = run(dir, &["bench", "train", "--preset", "vit"]);
     assert!(code == 1 && err.contains("vit-b16"), "{err}");
 }

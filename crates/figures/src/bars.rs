@@ -16,7 +16,7 @@ pub struct BarsSpec {
     pub title: String,
     /// What the categories are.
     pub x_label: String,
-    /// Linear. Bars begin at zero unless its range begins above.
+    /// Linear. Bars begin at zero; where its range leaves zero out, dots stand in for bars, whose length would mislead.
     pub y: Axis,
     /// The names of the groups, from left to right.
     pub categories: Vec<String>,
@@ -71,7 +71,9 @@ pub fn draw(spec: &BarsSpec) -> Result<Drawing> {
 
     let (width, height) = spec.size.unwrap_or((360.0, 240.0));
     let named = spec.series.iter().enumerate().filter(|(_, s)| !s.name.is_empty());
-    let entries: Vec<(Key, String)> = named.map(|(i, s)| (Key::Bar(i), s.name.clone())).collect();
+    let dots = is_cut((span.lo, span.hi));
+    let key = |i| if dots { Key::Dot(i) } else { Key::Bar(i) };
+    let entries: Vec<(Key, String)> = named.map(|(i, s)| (key(i), s.name.clone())).collect();
     let legend = Legend::rows(&entries, width - 2.0 * PAD);
     let n = spec.categories.len();
     let mut plan = Plan {
@@ -100,6 +102,11 @@ pub fn draw(spec: &BarsSpec) -> Result<Drawing> {
         legend.draw(&mut d, (x, frame.plot.y - legend.reserve()));
     }
     Ok(d)
+}
+
+/// Whether an axis leaves zero out, so that the length of a bar would say nothing.
+fn is_cut((lo, hi): (f64, f64)) -> bool {
+    lo > 0.0 || hi < 0.0
 }
 
 fn check(spec: &BarsSpec) -> Result<()> {
@@ -142,7 +149,9 @@ fn draw_bars(d: &mut Drawing, spec: &BarsSpec, frame: &Frame, (lo, hi): (f64, f6
                 continue;
             }
             let y = frame.y_at(v.clamp(lo, hi));
-            palette::hatched(d, i, Rect { x: x + 0.5, y: y.min(base), w: bar - 1.0, h: (y - base).abs() });
+            if !is_cut((lo, hi)) {
+                palette::hatched(d, i, Rect { x: x + 0.5, y: y.min(base), w: bar - 1.0, h: (y - base).abs() });
+            }
             let (top, bottom) = (frame.y_at((v + e).clamp(lo, hi)), frame.y_at((v - e).clamp(lo, hi)));
             if e > 0.0 {
                 let pen = Stroke::solid(INK, 0.9);
@@ -151,8 +160,12 @@ fn draw_bars(d: &mut Drawing, spec: &BarsSpec, frame: &Frame, (lo, hi): (f64, f6
                 d.line((middle - cap, top), (middle + cap, top), pen);
                 d.line((middle - cap, bottom), (middle + cap, bottom), pen);
             }
+            if is_cut((lo, hi)) {
+                palette::marker(d, i, (middle, y));
+            }
             if write {
-                let y = if v < 0.0 { bottom + 3.0 + SMALL * CAP } else { top - 3.0 };
+                let off = if is_cut((lo, hi)) { 5.0 } else { 3.0 };
+                let y = if v < 0.0 { bottom + off + SMALL * CAP } else { top - off };
                 let y = y.clamp(plot.y + SMALL * CAP, plot.bottom() - 1.0);
                 d.text(&text(v), (middle, y), SMALL, Anchor::Middle, 0.0, INK);
             }

@@ -10,6 +10,8 @@ use super::scene::{Anchor, Drawing, Paint, Point, Rect, Stroke, clip_segment};
 pub enum Key {
     /// The line and marker of a series.
     Line(usize),
+    /// The marker of a series.
+    Dot(usize),
     /// The filled area of a series.
     Bar(usize),
     /// The line that is not data.
@@ -102,6 +104,7 @@ fn draw_key(d: &mut Drawing, key: Key, (x, y): Point) {
             d.line((x, y), (x + KEY, y), palette::series_stroke(i));
             palette::marker(d, i, (x + KEY / 2.0, y));
         }
+        Key::Dot(i) => palette::marker(d, i, (x + KEY / 2.0, y)),
         Key::Bar(i) => palette::hatched(d, i, swatch),
         Key::Reference => d.line((x, y), (x + KEY, y), palette::reference()),
         Key::Gap => palette::gap(d, swatch),

@@ -138,6 +138,25 @@ pub enum Shape {
     Image(Picture, Rect),
 }
 
+impl Shape {
+    /// The shape, so many points further down.
+    fn lowered(self, by: f64) -> Shape {
+        let low = |(x, y): Point| (x, y + by);
+        let segment = |s: Segment| match s {
+            Segment::Move(p) => Segment::Move(low(p)),
+            Segment::Line(p) => Segment::Line(low(p)),
+            Segment::Quad(a, p) => Segment::Quad(low(a), low(p)),
+            Segment::Cubic(a, b, p) => Segment::Cubic(low(a), low(b), low(p)),
+            Segment::Close => Segment::Close,
+        };
+        match self {
+            Shape::Path(path, paint) => Shape::Path(path.into_iter().map(segment).collect(), paint),
+            Shape::Text(text) => Shape::Text(Text { at: low(text.at), ..text }),
+            Shape::Image(picture, place) => Shape::Image(picture, Rect { y: place.y + by, ..place }),
+        }
+    }
+}
+
 /// A finished figure. [`svg`](Drawing::svg) and [`png`](Drawing::png) give the same picture.
 #[derive(Clone, Debug)]
 pub struct Drawing {
@@ -153,6 +172,19 @@ pub struct Drawing {
 impl Drawing {
     pub(super) fn new(width: f64, height: f64, title: &str) -> Drawing {
         Drawing { width, height, title: title.to_string(), shapes: Vec::new() }
+    }
+
+    /// Figures one below the other, as one picture.
+    pub fn stacked(title: &str, figures: Vec<Drawing>) -> Drawing {
+        let width = figures.iter().map(|f| f.width).fold(0.0, f64::max);
+        let height = figures.iter().map(|f| f.height).sum();
+        let mut all = Drawing::new(width, height, title);
+        let mut top = 0.0;
+        for figure in figures {
+            all.shapes.extend(figure.shapes.into_iter().map(|s| s.lowered(top)));
+            top += figure.height;
+        }
+        all
     }
 
     pub(super) fn path(&mut self, segments: Vec<Segment>, paint: Paint) {

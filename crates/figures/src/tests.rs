@@ -129,6 +129,32 @@ fn awkward_lines_are_laid_out() {
     }
 }
 
+/// The length of a bar that does not begin at zero says nothing: a dot does not claim to have one.
+#[test]
+fn bars_that_would_not_begin_at_zero_are_dots() {
+    let areas = |range: (f64, f64)| {
+        let series = vec![BarSeries { name: "s".into(), values: vec![97.0, 98.0], errors: Some(vec![0.5, 0.5]) }];
+        let y = Axis::linear("y").range(range.0, range.1);
+        let d = Figure::bars(&BarsSpec { y, categories: vec!["a".into(), "b".into()], series, ..BarsSpec::default() });
+        let d = d.unwrap();
+        check_layout("dots", &d);
+        let filled =
+            |s: &Shape| matches!(s, Shape::Path(p, paint) if paint.fill == Some(palette::colour(0)) && p.len() == 5);
+        d.shapes.iter().filter(|s| filled(s)).count()
+    };
+    assert_eq!((areas((0.0, 100.0)), areas((90.0, 100.0))), (3, 0)); // two bars and that of the legend
+}
+
+#[test]
+fn stacked_figures_are_one_picture() {
+    let one = |y: f64| Figure::lines(&lines(vec![Series::new("s", vec![0.0, 1.0], vec![0.0, y])])).unwrap();
+    let both = Drawing::stacked("both", vec![one(1.0), one(9.0)]);
+    assert_eq!((both.width, both.height), (one(1.0).width, 2.0 * one(1.0).height));
+    assert_eq!(texts(&both).len(), texts(&one(1.0)).len() + texts(&one(9.0)).len());
+    check_layout("stacked", &both);
+    check_forms("stacked", &both);
+}
+
 #[test]
 fn a_legend_keeps_clear_of_data() {
     let x: Vec<f64> = (0..100).map(f64::from).collect();

@@ -18,7 +18,7 @@ mod read;
 
 pub use read::{
     Chosen, Found, Latest, Restored, fingerprint, intact_components, latest, load, load_best, load_component,
-    load_latest, load_state, load_weights, restore_newest,
+    load_latest, load_state, load_weights, newest_state, restore_newest,
 };
 
 use crate::error::{Error, Result};
@@ -129,7 +129,14 @@ pub fn save(dir: &Path, snapshot: &Snapshot) -> Result<PathBuf> {
 /// what was removed.
 pub fn prune(dir: &Path, keep_last: usize, spared: &[&Path]) -> Result<Vec<PathBuf>> {
     remove_leftovers(dir)?;
-    let (mut kept, mut removed) = (0, Vec::new());
+    let removed = prunable(dir, keep_last, spared)?;
+    removed.iter().try_for_each(|path| remove(path))?;
+    Ok(removed)
+}
+
+/// What [`prune`] would remove, the newest first.
+pub fn prunable(dir: &Path, keep_last: usize, spared: &[&Path]) -> Result<Vec<PathBuf>> {
+    let (mut kept, mut superfluous) = (0, Vec::new());
     for (_, path) in steps(dir)?.into_iter().rev() {
         let keep = match verify_sizes(&path) {
             Ok(_) => {
@@ -140,11 +147,10 @@ pub fn prune(dir: &Path, keep_last: usize, spared: &[&Path]) -> Result<Vec<PathB
             Err(Fault::Unread(_) | Fault::Other(_)) => true, // not ours to judge
         };
         if !keep && !spared.iter().any(|s| s.file_name() == path.file_name()) {
-            remove(&path)?;
-            removed.push(path);
+            superfluous.push(path);
         }
     }
-    Ok(removed)
+    Ok(superfluous)
 }
 
 /// Put a checkpoint aside that cannot be gone on with, so that it does not count as the newest any more. Gives its new name.

@@ -34,7 +34,7 @@
 //! | [`loss`], [`bound`] | what is minimised; how likely tokens are |
 //! | [`trained`], [`sample`], [`generate`], [`classify`] | a trained network in use: logits, tokens, texts, classes, traces |
 //! | [`metrics`], [`evaluate`] | scores, over whole data sets |
-//! | [`train`], [`session`], [`run`], [`run_dir`], [`checkpoint`] | training, on disk |
+//! | [`train`], [`session`], [`run`], [`runs`], [`run_dir`], [`checkpoint`] | training, on disk |
 //!
 //! # What you can replace
 //!
@@ -74,6 +74,7 @@ pub mod random;
 pub mod recipe;
 pub mod run;
 pub mod run_dir;
+pub mod runs;
 pub mod sample;
 pub mod schedule;
 pub mod session;

@@ -21,6 +21,13 @@ pub struct Recipe {
     pub about: &'static str,
 }
 
+impl Recipe {
+    /// What it sets: values that differ from those of its network's preset and from the defaults, and the line that says so.
+    pub fn origins(&self) -> Result<Vec<Origin>> {
+        Ok(resolve_in(Vec::new(), self.name, &[], &[])?.1)
+    }
+}
+
 macro_rules! recipes {
     ($($name:literal: $about:literal,)*) => {
         /// All of them.

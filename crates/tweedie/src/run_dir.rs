@@ -17,6 +17,7 @@ use crate::data::Fingerprint;
 use crate::error::{Error, Result};
 use crate::files::{open, read, read_to_string, write_atomic};
 use crate::limits::{SETTINGS_BYTES, SMALL_BYTES};
+use crate::settings;
 use metrics::each_line;
 
 const CONFIG: &str = "config.toml";
@@ -30,6 +31,7 @@ const ENV: &str = "env.json";
 const PRODUCTS: &str = "products.txt";
 const DATA: &str = "data.json";
 const METRICS: &str = "metrics.jsonl";
+const CARD: &str = "MODEL_CARD.md";
 const LOCK: &str = ".lock";
 /// The settings while they are written.
 const CONFIG_ASIDE: &str = ".tmp-config.toml";
@@ -90,6 +92,11 @@ impl RunDir {
         Ok(())
     }
 
+    /// Whether a folder looks like that of a run, begun or ended.
+    pub fn is_run(path: &Path) -> bool {
+        path.join(CONFIG).is_file() && path.join(SUBFOLDERS[0]).is_dir()
+    }
+
     /// An existing run, to read from.
     pub fn open(path: &Path) -> Result<RunDir> {
         let config = path.join(CONFIG);
@@ -97,11 +104,13 @@ impl RunDir {
             return Ok(RunDir { path: path.into(), _lock: None, folder: None });
         }
         let shown = path.display();
-        let is_run = |p: &&Path| p.join(CONFIG).is_file() && p.join(SUBFOLDERS[0]).is_dir();
-        let around = path.ancestors().skip(1).take(2).find(is_run);
+        let around = path.ancestors().skip(1).take(2).find(|p| RunDir::is_run(p));
         let around = around.map(|run| if run.as_os_str().is_empty() { ".".into() } else { run.display().to_string() });
         Err(Error::Input(match around {
-            _ if !path.exists() => format!("{shown} is not a run: there is no such folder"),
+            _ if !path.exists() => match like(path) {
+                Some(run) => format!("{shown} is not a run: there is no such folder; did you mean {}?", run.display()),
+                None => format!("{shown} is not a run: there is no such folder"),
+            },
             Some(run) => format!("{shown} is a part of the run {run}, not a run; pass {run}"),
             None if path.is_file() => format!("{shown} is a file, not the folder of a run; pass RUN or {WHOLE}"),
             None => {
@@ -128,6 +137,27 @@ impl RunDir {
         }
     }
 
+    /// Whether a process holds the run's lock: it is being trained.
+    pub fn is_in_use(&self) -> bool {
+        let lock = open(&self.path.join(LOCK));
+        lock.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
+    /// Entries of the folder that no run writes: somebody else's.
+    pub fn foreign_entries(&self) -> Result<Vec<String>> {
+        let ours = [CONFIG, TOKENIZER, ENV, PRODUCTS, DATA, METRICS, CARD, LOCK];
+        let wrong = |e: io::Error| Error::file(&self.path, e);
+        let mut foreign = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(wrong)? {
+            let name = entry.map_err(wrong)?.file_name().to_string_lossy().into_owned();
+            let known = ours.contains(&name.as_str()) || SUBFOLDERS.contains(&name.as_str());
+            if !known && !name.starts_with(".tmp-") && !name.starts_with("events.out.tfevents") {
+                foreign.push(name);
+            }
+        }
+        Ok(foreign)
+    }
+
     /// An existing run, to go on with: locked for this process.
     pub fn resume(path: &Path) -> Result<RunDir> {
         RunDir::open(path)?.locked()
@@ -145,7 +175,7 @@ impl RunDir {
             }
             // Some network file systems have no locks; a run is not refused for that.
             Err(TryLockError::Error(_)) | Ok(()) => {
-                for sub in SUBFOLDERS.map(|s| self.path.join(s)) {
+                for sub in [self.checkpoints(), self.samples()] {
                     fs::create_dir_all(&sub).map_err(|e| Error::file(&sub, e))?;
                 }
                 let folder = File::open(&self.path).ok();
@@ -209,6 +239,16 @@ impl RunDir {
     /// Write the tokenizer, so that the folder is all that a model needs.
     pub fn write_tokenizer(&self, json: &str) -> Result<()> {
         write_atomic(&self.tokenizer_path(), json.as_bytes())
+    }
+
+    /// Where the model card lies.
+    pub fn card_path(&self) -> PathBuf {
+        self.path.join(CARD)
+    }
+
+    /// Write the model card.
+    pub fn write_card(&self, text: &str) -> Result<()> {
+        write_atomic(&self.card_path(), text.as_bytes())
     }
 
     /// Write the algorithms that a GPU's matrix products are computed with.
@@ -286,6 +326,20 @@ impl RunDir {
     }
 }
 
+/// The run that was probably meant by a path where there is nothing: one of a like name beside it, or in `runs`.
+fn like(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str()?;
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    [parent, Path::new("runs")].iter().find_map(|folder| {
+        let is_run = |e: &fs::DirEntry| e.path().join(CONFIG).is_file();
+        let inside = fs::read_dir(folder).ok()?.flatten().filter(is_run);
+        let mut names: Vec<String> = inside.filter_map(|e| e.file_name().into_string().ok()).collect();
+        names.sort();
+        let found = settings::nearest(name, &names)?;
+        Some(if *folder == Path::new(".") { found.into() } else { folder.join(found) })
+    })
+}
+
 #[cfg(unix)]
 fn same_file(a: &fs::Metadata, b: &fs::Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -299,165 +353,4 @@ fn same_file(_: &fs::Metadata, _: &fs::Metadata) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn text(r: Result<RunDir>) -> String {
-        r.unwrap_err().to_string()
-    }
-
-    #[test]
-    fn a_new_run_needs_an_empty_folder() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a/b");
-        let run = RunDir::create(&path).unwrap();
-        assert!(run.checkpoints().is_dir() && run.samples().is_dir() && run.figures().is_dir());
-        assert!(text(RunDir::create(&path)).contains("in use"));
-        drop(run);
-        // Killed before it wrote its settings: as good as empty, unless something is in there.
-        fs::write(path.join(CONFIG_ASIDE), "see").unwrap();
-        drop(RunDir::create(&path).unwrap());
-        fs::write(path.join("checkpoints/mine"), "").unwrap();
-        assert!(text(RunDir::create(&path)).contains("not empty"));
-        fs::write(path.join(CONFIG), "").unwrap();
-        assert!(text(RunDir::create(&path)).contains("--resume"));
-        let empty = dir.path().join("empty");
-        fs::create_dir(&empty).unwrap();
-        assert!(RunDir::create(&empty).is_ok());
-        fs::write(dir.path().join("file"), "").unwrap();
-        assert!(text(RunDir::create(&dir.path().join("file"))).contains("file"));
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn a_folder_that_was_replaced_is_not_in_place() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("r");
-        let run = RunDir::create(&path).unwrap();
-        assert!(run.is_in_place());
-        fs::rename(&path, dir.path().join("away")).unwrap();
-        assert!(!run.is_in_place());
-        fs::create_dir(&path).unwrap();
-        assert!(!run.is_in_place());
-        assert_eq!(run.beside().unwrap().path(), dir.path().join("r.rescued-1"));
-    }
-
-    #[test]
-    fn opening_needs_a_run() {
-        let dir = tempfile::tempdir().unwrap();
-        assert!(text(RunDir::open(&dir.path().join("x"))).contains("no such folder"));
-        assert!(text(RunDir::open(dir.path())).contains("no config.toml"));
-    }
-
-    #[test]
-    fn a_checkpoint_is_found_with_its_run_and_other_paths_are_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let [run, lone] = ["run", "lone"].map(|n| dir.path().join(n));
-        let step = run.join("checkpoints/step-00000001");
-        for folder in [&step, &lone] {
-            fs::create_dir_all(folder).unwrap();
-            fs::write(folder.join(STATE), "{}").unwrap();
-        }
-        let best = run.join("checkpoints/best");
-        fs::write(&best, "step-00000001\n").unwrap();
-        fs::write(run.join(CONFIG), "").unwrap();
-        fs::write(dir.path().join("file"), "").unwrap();
-        let found = |p: &Path| RunDir::around(p).map(|(run, is_checkpoint)| (run.path().to_path_buf(), is_checkpoint));
-        assert_eq!(found(&run).unwrap(), (run.clone(), false));
-        assert_eq!(found(&step).unwrap(), (run.clone(), true));
-        let shown = run.display().to_string();
-        for (path, words) in [
-            (&lone, &["is a checkpoint without its run", "config.toml", WHOLE][..]),
-            (&best, &["is a part of the run", &format!("pass {shown}")]),
-            (&run.join("checkpoints"), &["is a part of the run", &shown]),
-            (&dir.path().join("file"), &["is a file", WHOLE]),
-            (&dir.path().join("none"), &["no such folder"]),
-        ] {
-            let e = found(path).unwrap_err().to_string();
-            assert!(e.starts_with(&path.display().to_string()) && words.iter().all(|w| e.contains(w)), "{e}");
-        }
-    }
-
-    #[test]
-    fn only_one_process_writes_and_any_reads() {
-        let dir = tempfile::tempdir().unwrap();
-        let run = RunDir::create(dir.path()).unwrap();
-        run.write_config("seed = 1\n").unwrap();
-        assert!(text(RunDir::resume(dir.path())).contains("in use"));
-        assert_eq!(RunDir::open(dir.path()).unwrap().read_config().unwrap(), "seed = 1\n");
-        drop(run);
-        assert!(RunDir::resume(dir.path()).is_ok());
-    }
-
-    #[test]
-    fn starts_are_listed() {
-        let dir = tempfile::tempdir().unwrap();
-        let run = RunDir::create(dir.path()).unwrap();
-        let env = Environment::now("cpu", 2);
-        assert!(!env.command.is_empty() && env.time.ends_with('Z'));
-        let later = Environment { device: "cuda".into(), ..env.clone() };
-        for e in [&env, &later, &later] {
-            run.write_env(e).unwrap();
-        }
-        let v: Value = serde_json::from_slice(&fs::read(dir.path().join(ENV)).unwrap()).unwrap();
-        assert_eq!(v["device"], "cpu");
-        assert_eq!(v["resumed"], json!([later, later]));
-    }
-
-    #[test]
-    fn surroundings_of_older_programs_are_read() {
-        let old = json!({
-            "version": "0.1.0", "command": ["tweedie"], "device": "cpu", "threads": 2, "os": "linux x86_64",
-            "time": "2026-01-01T00:00:00Z",
-        });
-        let old: Environment = serde_json::from_value(old).unwrap();
-        assert_eq!((old.build, old.cpu.as_str(), old.libraries.len()), (Build::default(), "", 0));
-        let now = Environment::now("cpu", 2);
-        assert!(now.build.rustc.contains("rustc") && !now.build.target.is_empty() && !now.cpu.is_empty(), "{now:?}");
-        assert!(now.gpu.is_empty() && now.libraries.is_empty());
-        let commit = &now.build.commit;
-        assert!(commit.is_empty() || commit.len() == 40 && commit.bytes().all(|b| b.is_ascii_hexdigit()), "{commit}");
-        assert_eq!(serde_json::from_value::<Environment>(serde_json::to_value(&now).unwrap()).unwrap(), now);
-    }
-
-    #[test]
-    fn resumed_metrics_forget_later_steps_and_torn_lines() {
-        let dir = tempfile::tempdir().unwrap();
-        let run = RunDir::create(dir.path()).unwrap();
-        let mut m = run.metrics(None).unwrap();
-        for step in 1..=4 {
-            m.append(&json!({"step": step, "loss": 0.1 * step as f64})).unwrap();
-        }
-        m.append(&json!({"note": "no step"})).unwrap();
-        m.sync().unwrap();
-        drop(m);
-        let torn = fs::read_to_string(run.metrics_path()).unwrap() + "{\"step\":2,\"lo";
-        fs::write(run.metrics_path(), torn).unwrap();
-        assert_eq!(run.read_metrics().unwrap().len(), 5);
-        run.metrics(Some(2)).unwrap().append(&json!({"step": 3})).unwrap();
-        let all = run.read_metrics().unwrap();
-        let steps: Vec<_> = all.iter().map(|v| v["step"].as_u64()).collect();
-        assert_eq!(steps, [Some(1), Some(2), None, Some(3)]);
-        assert_eq!(all[1]["loss"], json!(0.2));
-        assert!(run.metrics(Some(9)).unwrap().append(&[1]).is_err());
-    }
-
-    /// A cut at any byte loses the line that was cut and no other.
-    #[test]
-    fn a_cut_anywhere_loses_one_line() {
-        let dir = tempfile::tempdir().unwrap();
-        let run = RunDir::create(dir.path()).unwrap();
-        let mut m = run.metrics(None).unwrap();
-        (0..3).for_each(|s| m.append(&json!({"step": s, "ü": "ü"})).unwrap());
-        let whole = fs::read(run.metrics_path()).unwrap();
-        for cut in 0..whole.len() {
-            fs::write(run.metrics_path(), &whole[..cut]).unwrap();
-            // A line that lacks only its newline is whole.
-            let n = whole[..cut].iter().filter(|b| **b == b'\n').count() + usize::from(whole[cut] == b'\n');
-            drop(run.metrics(Some(10)).unwrap());
-            assert_eq!(run.read_metrics().unwrap().len(), n, "{cut}");
-        }
-    }
-}
+mod tests;

@@ -4,6 +4,8 @@
 //! Keys that the settings do not have are refused, with the nearest one that they do have; old names of keys ([`Layers::renamed`]) are
 //! accepted with a note ([`on_note`]). Begin with [`Layers`]; any serializable settings will do.
 
+mod blame;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -15,6 +17,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use crate::error::{Error, Result};
+use blame::blame;
 
 /// Prefix of environment variables that are settings.
 const ENV_PREFIX: &str = "TWEEDIE_";
@@ -146,6 +149,15 @@ pub fn to_toml<T: Serialize>(settings: &T) -> Result<String> {
     // Numbers beyond 2^63 can be written but not read.
     text.parse::<Table>().map_err(|e| wrong(&e))?;
     Ok(text)
+}
+
+/// Settings key by key, such as `train.batch`, with values as TOML.
+pub fn flat<T: Serialize>(settings: &T) -> Result<BTreeMap<String, String>> {
+    let mut all = BTreeMap::new();
+    leaves(&table_of(settings)?, &mut Vec::new(), &mut |path, value| {
+        all.insert(path.join("."), value.to_string());
+    });
+    Ok(all)
 }
 
 /// The environment variables of this process that may be settings.
@@ -415,31 +427,6 @@ fn spanned_leaves(table: &DeTable, path: &mut Vec<String>, f: &mut impl FnMut(&[
     }
 }
 
-/// The assignment that made the settings unreadable: the one that does so alone.
-fn blame<T: DeserializeOwned>(base: &Table, given: &[Assignment], whole: toml::de::Error) -> Error {
-    for a in given {
-        let mut alone = base.clone();
-        put(&mut alone, &a.path, a.value.clone());
-        let Err(e) = alone.try_into::<T>() else { continue };
-        let expected = match get(base, &a.path) {
-            Some(Value::Integer(_)) if a.value.is_integer() => e.message().to_string(), // the type is right, not the value
-            Some(Value::Integer(_)) if a.text.parse::<u128>().is_ok() => {
-                format!("whole numbers of TOML end at {}", i64::MAX)
-            }
-            Some(Value::Integer(_)) => "expected a whole number".into(),
-            Some(Value::Float(_)) => "expected a number".into(),
-            Some(Value::Boolean(_)) => "expected true or false".into(),
-            Some(Value::Array(_)) if !a.value.is_array() => "expected a list".into(),
-            Some(Value::Table(_)) => "expected a table".into(),
-            Some(Value::String(_)) if !a.value.is_str() => "expected text".into(),
-            _ => e.message().to_string(), // the variants of an enum
-        };
-        let (key, text) = (a.path.join("."), short(&a.text));
-        return Error::Input(format!("{}: {key} = {text}: {}", a.source, short(&expected)));
-    }
-    Error::Input(short(&whole.to_string().trim().replace('\n', " ")))
-}
-
 /// What differs from the base, by key, and the last layer that gave it.
 fn origins(base: &Table, now: &Table, given: &[Assignment]) -> Vec<Origin> {
     let mut all = Vec::new();
@@ -455,8 +442,8 @@ fn origins(base: &Table, now: &Table, given: &[Assignment]) -> Vec<Origin> {
     all
 }
 
-/// The known key that was probably meant.
-fn nearest<'a>(key: &str, known: &'a [String]) -> Option<&'a str> {
+/// The known key, or other name, that was probably meant.
+pub fn nearest<'a>(key: &str, known: &'a [String]) -> Option<&'a str> {
     if key.len() > 200 {
         return None; // no slip of the pen, and slow to compare
     }

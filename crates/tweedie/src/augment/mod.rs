@@ -131,7 +131,8 @@ impl AugmentConfig {
         AugmentConfig { crop: Crop::Center, flip: 0.0, ..AugmentConfig::light() }
     }
 
-    fn statistics(&self, channels: usize) -> Result<(Vec<f32>, Vec<f32>), DataError> {
+    /// Mean and standard deviation that pixels in [0, 1] are normalised by, channel by channel.
+    pub fn statistics(&self, channels: usize) -> Result<(Vec<f32>, Vec<f32>), DataError> {
         let pick = |name: &str, given: &[f32], color: [f32; 3]| match given.len() {
             0 if channels == 3 => Ok(color.to_vec()),
             0 => Ok(vec![0.5; channels]),

@@ -83,6 +83,11 @@ pub fn latest(dir: &Path) -> Result<Latest> {
     Ok(Latest { path, notes })
 }
 
+/// The state of the newest checkpoint in `dir` whose files have the right sizes, if there is any. Reads no weights.
+pub fn newest_state(dir: &Path) -> Result<Option<State>> {
+    Ok(newest(dir, |path| verify_sizes(path).map(|m| m.state))?.checkpoint)
+}
+
 /// The newest whole checkpoint in `dir` and its folder: what a run goes on from. Reads each of its files once.
 pub fn load_latest(dir: &Path) -> Result<Found<(PathBuf, Snapshot<'static>)>> {
     newest(dir, |path| Ok((path.to_path_buf(), read_all(path)?)))

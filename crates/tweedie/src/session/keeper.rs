@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::card;
 use super::log::Log;
 use super::snapshot::snapshot;
 use super::{Preview, write_start};
@@ -50,6 +51,9 @@ impl Keeper<'_> {
             }
         };
         self.prune(t, &path);
+        if best && let Err(e) = card::write(self.dir, t, self.data) {
+            self.warn(t.step(), format!("the model card was not written: {e}"));
+        }
         self.saved = Some(path.clone());
         let samples = self.dir.samples();
         self.undrawn = self.preview.as_mut().and_then(|p| p(t, &samples).err());

@@ -1,5 +1,6 @@
 //! A training with its folder on disk: created or gone on with, logged, saved, pruned. Begin with [`Session::create`].
 
+mod card;
 mod keeper;
 mod log;
 mod snapshot;
@@ -287,17 +288,18 @@ impl Session {
             result => result,
         };
         let synced = keeper.log.sync();
-        let undrawn = keeper.undrawn;
+        let undrawn = keeper.undrawn.map(|e| format!("the last look at samples was not drawn: {e}"));
         // More steps would go on from here.
         *resumed = Some(trainer.step() as u64);
         result?;
         synced?;
+        let uncarded = card::write(dir, trainer, data).err().map(|e| format!("the model card was not written: {e}"));
         Ok(Finished {
             path: dir.path().to_path_buf(),
             step: trainer.step(),
             total_steps: trainer.total_steps(),
             best: trainer.best(),
-            notes: undrawn.map(|e| format!("the last look at samples was not drawn: {e}")).into_iter().collect(),
+            notes: undrawn.into_iter().chain(uncarded).collect(),
         })
     }
 }

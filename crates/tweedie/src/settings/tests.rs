@@ -180,6 +180,12 @@ fn wrong_types_say_what_was_expected() {
         "r.toml:3: train.batch = \"many\": expected a whole number"
     );
     assert_eq!(m(&["train.batch=1.5"]), "--set: train.batch = 1.5: expected a whole number");
+    assert_eq!(
+        m(&["train.batch=-1"]),
+        "--set: train.batch = -1: invalid value: integer `-1`, expected a whole number that is not negative and not too large"
+    );
+    let e = m(&["train.mean=[1,\"x\"]"]);
+    assert!(e.ends_with("expected a number"), "{e}");
     assert_eq!(m(&["train.lr=fast"]), "--set: train.lr = fast: expected a number");
     assert_eq!(m(&["train.recompute=yes"]), "--set: train.recompute = yes: expected true or false");
     assert_eq!(m(&["train.mean=0.5"]), "--set: train.mean = 0.5: expected a list");

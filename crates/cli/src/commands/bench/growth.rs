@@ -15,7 +15,7 @@ use tweedie::config::{ModelConfig, PRESETS};
 use tweedie::interrupt;
 use tweedie_engine::cpu;
 
-use super::model::Format;
+use super::form::{Form, Format};
 use super::model::usual;
 use crate::failure::{Failure, Result};
 use crate::report::{self, Progress, note};
@@ -56,9 +56,8 @@ pub struct Args {
     /// Also write tables and figures into this folder, as they come
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Form of the tables
-    #[arg(long, value_enum, default_value_t = Format::Markdown, value_name = "F")]
-    format: Format,
+    #[command(flatten)]
+    form: Form,
 }
 
 /// One measurement.
@@ -167,7 +166,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn show(args: &Args, report: &Report) -> Result<()> {
-    match args.format {
+    match args.form.format() {
         Format::Json => report::print_json(report),
         Format::Csv => report::print(&shown::csv(report)),
         Format::Markdown => report::print(&shown::markdown(report)),

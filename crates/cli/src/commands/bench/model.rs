@@ -16,19 +16,12 @@ use tweedie::sample::{ClassSampler, GraphUse, Request, TokenSampler};
 use tweedie::train::Trainer;
 use tweedie_engine::{Device, Tensor};
 
+use super::form::{Form, Format};
 use super::ops::{Setup, Timer, median};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Progress, Table};
 use crate::shared::names::{ATTENTIONS, NOISES, one_of};
 use crate::shared::numbers;
-
-/// How tables are printed.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    Markdown,
-    Csv,
-    Json,
-}
 
 /// What both have in common.
 #[derive(clap::Args)]
@@ -60,9 +53,8 @@ pub struct Model {
     /// On a GPU: also show the N kernels that take longest
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = numbers::whole(0..=100_000))]
     profile: usize,
-    /// Form of the table
-    #[arg(long, value_enum, default_value_t = Format::Markdown, value_name = "F")]
-    format: Format,
+    #[command(flatten)]
+    form: Form,
     /// Measured for `bench growth`: the first Ctrl-C is for that one, which waits for this; the second ends both
     #[arg(long, hide = true)]
     point: bool,
@@ -218,10 +210,10 @@ impl Model {
     /// The rows, and below them what a GPU spent its time on; beside other forms than Markdown that goes to stderr.
     fn print(&self, rows: &[Row], profiles: &[String]) -> Result<()> {
         let profiles: String = profiles.iter().map(|p| format!("\n{p}")).collect();
-        if self.format != Format::Markdown {
+        if self.form.format() != Format::Markdown {
             profiles.lines().for_each(report::note);
         }
-        match self.format {
+        match self.form.format() {
             Format::Json => report::print_json(&rows),
             Format::Csv => report::print(&csv(rows)?),
             Format::Markdown => report::print(&(text(rows) + &profiles)),

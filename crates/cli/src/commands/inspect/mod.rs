@@ -3,5 +3,6 @@
 pub mod config;
 pub mod data;
 pub mod devices;
+pub mod explain;
 pub mod selftest;
 pub mod tokenizer;

@@ -34,6 +34,9 @@ pub struct Train {
     /// File to write
     #[arg(long, value_name = "FILE", default_value = "tokenizer.json")]
     out: PathBuf,
+    /// Write over a file that is there
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     sequence: SequenceArgs,
     /// Print JSON
@@ -78,6 +81,10 @@ pub fn run(command: &Command) -> Result<()> {
 }
 
 fn train(args: &Train) -> Result<()> {
+    if args.out.exists() && !args.force {
+        return Err(Failure::input(format!("{} is there already", args.out.display()))
+            .hint("name another file with --out, or write over it with --force"));
+    }
     let task = args.sequence.task_of(&args.data)?;
     if task == Task::Class {
         return Err(Failure::input(format!("{}: images with classes, no captions or text", args.data))

@@ -60,9 +60,40 @@ pub struct Trace {
     /// What came out.
     result: String,
     steps: Vec<Step>,
+    /// Of a class: probabilities of the classes that matter, at every step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heat: Option<Heat>,
     /// The image as the model sees it, for pages.
     #[serde(skip)]
     picture: Option<Picture>,
+}
+
+/// Probabilities of classes over the steps.
+#[derive(Serialize)]
+pub struct Heat {
+    /// Those that were ever likeliest, up to [`Heat::CLASSES`], the surest at the end first.
+    classes: Vec<String>,
+    /// One row for each step, in the order of the classes.
+    p: Vec<Vec<f64>>,
+}
+
+impl Heat {
+    /// Rows that can still be told apart.
+    const CLASSES: usize = 16;
+
+    /// Of the distributions over all classes at each step.
+    fn new(names: &[String], steps: &[Vec<f64>]) -> Heat {
+        let most = |c: usize| steps.iter().map(|p| p[c]).fold(0.0, f64::max);
+        let last = |c: usize| steps.last().map_or(0.0, |p| p[c]);
+        let mut classes: Vec<usize> = (0..names.len()).collect();
+        classes.sort_by(|&a, &b| most(b).total_cmp(&most(a)));
+        classes.truncate(Heat::CLASSES);
+        classes.sort_by(|&a, &b| last(b).total_cmp(&last(a)));
+        Heat {
+            p: steps.iter().map(|p| classes.iter().map(|&c| p[c]).collect()).collect(),
+            classes: classes.into_iter().map(|c| names[c].clone()).collect(),
+        }
+    }
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -97,12 +128,15 @@ pub fn run(args: &Args) -> Result<()> {
         }
         None => (None, None),
     };
-    let (steps, result) = match (loaded.config.data.task, &images) {
-        (Task::Class, Some(images)) => class_steps(&loaded, &sample, images, args.top)?,
-        _ => text_steps(&loaded, &sample, images.as_ref(), args.top)?,
+    let ((steps, result), heat) = match (loaded.config.data.task, &images) {
+        (Task::Class, Some(images)) => {
+            let (steps, heat) = class_steps(&loaded, &sample, images, args.top)?;
+            (steps, Some(heat))
+        }
+        _ => (text_steps(&loaded, &sample, images.as_ref(), args.top)?, None),
     };
     let input = args.input.as_deref().zip(picture);
-    let trace = Trace::new(&args.model.run, &loaded, &sample, input, (result, steps));
+    let trace = Trace { heat, ..Trace::new(&args.model.run, &loaded, &sample, input, (result, steps)) };
     if let Some(path) = &args.html {
         trace.write(path, Form::Page)?;
     }
@@ -136,6 +170,7 @@ impl Trace {
             input,
             result,
             steps,
+            heat: None,
             picture,
         }
     }
@@ -168,21 +203,38 @@ pub fn file(name: &str) -> std::result::Result<(PathBuf, Form), String> {
     }
 }
 
+/// The steps, and what came out.
+type Traced = (Vec<Step>, String);
+
 /// A class is a sequence of one token.
-fn class_steps(loaded: &Loaded, sample: &SampleConfig, image: &Tensor, top: usize) -> Result<(Vec<Step>, String)> {
-    let steps = Classifier::new(&loaded.trained, sample)?.trace(image, top)?;
+fn class_steps(loaded: &Loaded, sample: &SampleConfig, image: &Tensor, top: usize) -> Result<(Traced, Heat)> {
+    let classifier = Classifier::new(&loaded.trained, sample)?;
+    let steps = classifier.trace(image, top)?;
     let result = steps.last().and_then(|s| s.tokens[0].text.clone()).unwrap_or_default();
-    Ok((steps, result))
+    let all: Vec<Vec<f64>> = classifier.distributions(image, &[0])?.into_iter().map(|(_, p)| p).collect();
+    Ok(((steps, result), Heat::new(&loaded.trained.class_names, &all)))
 }
 
-fn text_steps(
-    loaded: &Loaded,
-    sample: &SampleConfig,
-    images: Option<&Tensor>,
-    top: usize,
-) -> Result<(Vec<Step>, String)> {
+fn text_steps(loaded: &Loaded, sample: &SampleConfig, images: Option<&Tensor>, top: usize) -> Result<Traced> {
     let generator = Generator::new(&loaded.trained, &SampleConfig { candidates: 1, ..sample.clone() })?;
     let made = generator.generate(&TextRequest { images, trace: Some(top), ..TextRequest::new(&[0]) })?;
     let text = made.into_iter().flatten().next().ok_or_else(|| Failure::ours("there is no text to trace"))?;
     Ok((text.steps, text.text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heat_map_has_the_classes_that_matter() {
+        let names: Vec<String> = (0..40).map(|c| format!("c{c}")).collect();
+        let mut steps = vec![vec![0.001; 40]; 3];
+        (steps[0][7], steps[2][3]) = (0.9, 0.8);
+        let heat = Heat::new(&names, &steps);
+        assert_eq!((heat.classes.len(), heat.p.len(), heat.p[0].len()), (Heat::CLASSES, 3, Heat::CLASSES));
+        assert_eq!(heat.classes[0], "c3");
+        let seven = heat.classes.iter().position(|c| c == "c7").unwrap();
+        assert_eq!((heat.p[0][seven], heat.p[2][0]), (0.9, 0.8));
+    }
 }

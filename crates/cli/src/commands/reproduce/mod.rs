@@ -119,7 +119,8 @@ pub fn run(args: &Args) -> Result<()> {
         training: trained,
     };
     let page = html::page(&about, &plan, &finished, &sections)?;
-    let report_path = out.join("report.html");
+    let report_name = report_name(args.what);
+    let report_path = out.join(format!("{report_name}.html"));
     files::write_atomic(&report_path, page.as_bytes())?;
     let summary = json!({
         "command": about.command,
@@ -135,11 +136,16 @@ pub fn run(args: &Args) -> Result<()> {
             "given": r.existing.as_ref().map(|g| json!({"run": g.path.display().to_string(), "differs": g.differs})),
         })).collect::<Vec<_>>(),
     });
-    files::write_atomic(&out.join("data/report.json"), &serde_json::to_vec_pretty(&summary)?)?;
+    files::write_atomic(&out.join(format!("data/{report_name}.json")), &serde_json::to_vec_pretty(&summary)?)?;
     let tables: String = sections.iter().map(Section::to_text).collect();
     report::print(&format!("{}\n{tables}\nreport: {}\n", plan.said(), report_path.display()))?;
     note(&format!("took {}", report::duration(about.seconds)));
     Ok(())
+}
+
+/// Name of the report: one for each table or figure, so that none takes the place of another in the same folder.
+fn report_name(what: What) -> String {
+    if what == What::All { "report".into() } else { format!("report-{}", name_of(what)) }
 }
 
 /// Figures as SVG and PNG, data as CSV and JSON.

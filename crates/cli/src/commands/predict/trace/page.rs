@@ -34,10 +34,18 @@ mod tests {
             input: None,
             result: "x".into(),
             steps: vec![Step { t: 1, alpha_bar: 1.0, tokens: vec![token] }],
+            heat: None,
             picture: None,
         };
         let page = render(&trace).unwrap();
         assert_eq!(page.matches("</script>").count(), PAGE.matches("</script>").count());
         assert!(page.contains("\\u003c/script>") && !page.contains("/*TRACE*/"));
+    }
+
+    /// Words that are right in one colour scheme alone, and tokens that only a mouse reaches.
+    #[test]
+    fn the_page_is_for_both_schemes_and_for_keys() {
+        assert!(!PAGE.contains("Darker") && PAGE.contains("tabIndex") && PAGE.contains("onfocus"));
+        assert!(!PAGE.contains("replaceChildren(...s.tokens"), "tokens made anew lose the selection");
     }
 }

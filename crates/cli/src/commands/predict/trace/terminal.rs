@@ -23,16 +23,24 @@ fn styled(text: &str, p: f64, colour: bool) -> String {
     format!("\x1b[{code}m{text}\x1b[0m")
 }
 
+/// A token as it is shown: a line end as a mark, so that it neither breaks the line nor looks like two characters.
+fn word(t: &Token) -> &str {
+    match t.text.as_deref() {
+        None => "·",
+        Some("\n" | "\\n") => "↵",
+        Some(text) => text,
+    }
+}
+
 fn line(s: &Step, one: bool, colour: bool) -> String {
-    let word = |t: &Token| t.text.clone().unwrap_or_else(|| "·".into());
     if one {
         // A class: its rivals fit on the line.
         let rivals = s.tokens[0].top.iter().map(|(name, p)| format!("{name} {:.0} %", 100.0 * p));
         return styled(&rivals.collect::<Vec<_>>().join("  "), s.tokens[0].p, colour);
     }
     // Characters stand next to each other, words apart.
-    let chars = s.tokens.iter().all(|t| t.text.as_ref().is_none_or(|t| t.chars().count() == 1 || t.starts_with('<')));
-    let words: Vec<String> = s.tokens.iter().map(|t| styled(&word(t), t.p, colour)).collect();
+    let chars = s.tokens.iter().map(word).all(|w| w.chars().count() == 1 || w.starts_with(['<', '\\']));
+    let words: Vec<String> = s.tokens.iter().map(|t| styled(word(t), t.p, colour)).collect();
     words.join(if chars { "" } else { " " })
 }
 
@@ -64,4 +72,20 @@ pub fn show(trace: &Trace) -> Result<()> {
         }
     }
     report::print(&format!("\n{}\n", trace.result))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_ends_of_characters_are_marks_on_one_line() {
+        let token = |text: &str| Token { text: Some(text.into()), p: 1.0, entropy: 0.0, top: vec![] };
+        let masked = Token { text: None, p: 0.0, entropy: 0.0, top: vec![] };
+        let step = |tokens| Step { t: 1, alpha_bar: 1.0, tokens };
+        // As tokenizers show it, and as it is.
+        let s = step(vec![token("a"), token("\\n"), token("\n"), masked, token("b")]);
+        assert_eq!(line(&s, false, false), "a↵↵·b");
+        assert_eq!(line(&step(vec![token("a"), token("dog"), token("\\n")]), false, false), "a dog ↵");
+    }
 }
