@@ -11,14 +11,21 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{bench, inspect, measure, predict, quickstart, reproduce, train};
 use failure::{Failure, Result};
+use report::terminal::Level;
 
 /// Train, sample, measure and show Tweedie Discrete Diffusion models.
 #[derive(Parser)]
-#[command(name = "tweedie", version, disable_help_subcommand = true, subcommand_required = true)]
+#[command(name = "tweedie", version, max_term_width = 100, disable_help_subcommand = true, subcommand_required = true)]
 struct Cli {
     /// CPU threads (default: all)
     #[arg(long, global = true, value_name = "N", value_parser = shared::numbers::whole(1..=1024))]
     threads: Option<usize>,
+    /// Say only warnings, errors and the result
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Say more: every step, learning rate, gradient norm, waiting, the device
+    #[arg(short, long, global = true)]
+    verbose: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -93,6 +100,11 @@ enum Bench {
 }
 
 fn run(cli: Cli) -> Result<()> {
+    report::terminal::set_level(match (cli.quiet, cli.verbose) {
+        (true, _) => Level::Quiet,
+        (_, true) => Level::Verbose,
+        _ => Level::Normal,
+    });
     tweedie_engine::cpu::set_threads(cli.threads.unwrap_or(0))?;
     match cli.command {
         Command::Quickstart(args) => quickstart::run(&args),

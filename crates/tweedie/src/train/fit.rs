@@ -226,7 +226,14 @@ impl Trainer {
         self.left_out.extend(errors.iter().cloned());
         if !errors.is_empty() {
             let (step, examples) = (self.step, self.left_out.len());
-            each(&Event::Skipped(SkippedEvent { step, validation: true, examples, cut: 0, errors, cut_at: Vec::new() }));
+            each(&Event::Skipped(SkippedEvent {
+                step,
+                validation: true,
+                examples,
+                cut: 0,
+                errors,
+                cut_at: Vec::new(),
+            }));
         }
     }
 

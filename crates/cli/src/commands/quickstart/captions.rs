@@ -12,7 +12,7 @@ use tweedie_figures::{Axis, Drawing, Figure, LinesSpec, Series, Tile, TilesSpec}
 
 use super::{Finished, fit, loss_figure};
 use crate::failure::{Failure, Result};
-use crate::report::{self, Align, Table, note};
+use crate::report::{self, Align, Table, note, with_bar};
 use crate::shared::{image_input, recipe};
 
 const STEPS: [usize; 6] = [1, 2, 4, 8, 16, 32];
@@ -57,7 +57,7 @@ pub fn run(sets: &[String], out: &Path, device: &Device) -> Result<String> {
     let test = Sequences::new(test, tdd.session.trainer().trained.tokenizer()?.clone(), &layout)?;
     note("");
     note("captions for the test images");
-    let (of_tdd, of_mdd) = (measure(tdd, &test)?, measure(mdd, &test)?);
+    let (of_tdd, of_mdd) = (with_bar("TDD", || measure(tdd, &test))?, with_bar("MDD", || measure(mdd, &test))?);
     let figures = out.join("figures");
     for (name, drawing) in [
         ("curves", curves(tdd, mdd)?),
@@ -123,7 +123,7 @@ fn table(tdd: &Finished, mdd: &Finished, of_tdd: &Measured, of_mdd: &Measured) -
             ]);
         }
     }
-    Ok(table.render())
+    Ok(table.shown())
 }
 
 /// The first examples, and the first behind them for which `wrong` holds (others where there are too few).
