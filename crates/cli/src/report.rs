@@ -5,7 +5,7 @@ mod progress;
 mod table;
 pub mod terminal;
 
-pub use progress::{Bar, Progress, Sparse, redrawn, with_bar};
+pub use progress::{Bar, CHARS, FREE, Progress, Sparse, redrawn, with_bar};
 pub use table::{Align, Table};
 pub use terminal::{note, open_device, open_device_named, warn};
 
@@ -58,6 +58,12 @@ pub fn message(text: &str) -> Cow<'_, str> {
 /// Write data to stdout: as they are, but made [`visible`] where a terminal shows them.
 pub fn print(text: &str) -> Result<()> {
     if io::stdout().is_terminal() { draw(&visible(text)) } else { draw(text) }
+}
+
+/// As [`print()`], for sentences: on a terminal they are broken at words.
+pub fn print_words(text: &str) -> Result<()> {
+    let out = console::Term::stdout();
+    if out.is_term() { draw(&terminal::wrapped(&visible(text), usize::from(out.size().1))) } else { draw(text) }
 }
 
 /// Write text to stdout that steers a terminal itself; what it quotes must be [`visible`].

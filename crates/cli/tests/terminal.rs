@@ -91,7 +91,9 @@ fn a_terminal_has_a_header_a_bar_and_evaluations() {
         assert!(!lines.iter().any(|l| l.contains("step      ")), "{lines:?}");
     }
     // The other commands fit too.
-    for args in [&["eval", "r60", "--device", "cpu", "--per-class"][..], &["data", "inspect", "embedded:digits", "--all"]] {
+    for args in
+        [&["eval", "r60", "--device", "cpu", "--per-class"][..], &["data", "inspect", "embedded:digits", "--all"]]
+    {
         for columns in [60, 80] {
             let text = on_terminal(dir.path(), columns, &[], args).unwrap();
             fits(&text, columns);
@@ -130,7 +132,10 @@ fn a_pipe_gets_few_lines_and_verbose_all() {
     assert!(!err.contains("lr ") && !err.contains("device: "), "{err}");
     let (_, _, err) = run(tweedie(dir.path(), &train_args("train.epochs=3", &["--out", "b", "-v"])));
     assert_eq!(steps(&err), 33, "{err}");
-    assert!(err.contains("lr ") && err.contains("|g| ") && err.contains("waited ") && err.contains("device: cpu"), "{err}");
+    assert!(
+        err.contains("lr ") && err.contains("|g| ") && err.contains("waited ") && err.contains("device: cpu"),
+        "{err}"
+    );
     // Evaluations do not become thousands either.
     let many = ["--set", "train.batch=1400", "--set", "train.eval_images=1", "--out", "c"];
     let (_, _, err) = run(tweedie(dir.path(), &train_args("train.epochs=400", &many)));
@@ -193,7 +198,8 @@ fn a_long_training_is_told_before_it_starts() {
 #[test]
 fn help_breaks_lines_and_no_words() {
     let dir = tempfile::tempdir().unwrap();
-    let commands = ["", "train", "quickstart", "eval", "classify", "caption", "generate", "trace", "reproduce", "score"];
+    let commands =
+        ["", "train", "quickstart", "eval", "classify", "caption", "generate", "trace", "reproduce", "score"];
     for command in commands.into_iter().chain(["devices", "selftest", "data inspect", "bench train", "bench growth"]) {
         let words = |columns: usize| {
             let args: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();

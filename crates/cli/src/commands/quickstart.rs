@@ -66,15 +66,16 @@ pub fn run(args: &Args) -> Result<()> {
     terminal::catch_interrupts("step")?;
     if args.task == Learnt::Caption {
         let text = captions::run(&args.sets, &out, &choice.device)?;
-        return report::print(&format!("{text}\ntook {}\n", report::duration(started.elapsed().as_secs_f64())));
+        return report::print_words(&format!("{text}\ntook {}\n", report::duration(started.elapsed().as_secs_f64())));
     }
     let (config, _) = recipe::resolve("digits", &args.sets, &[])?;
     let mut both = Vec::new();
     for (name, method) in [("TDD", Method::Tdd), ("MDD", Method::Mdd)] {
         let mut config = config.clone();
         config.model.method = method;
+        note("");
         note(&format!(
-            "\n{name}: {}",
+            "{name}: {}",
             match method {
                 Method::Tdd => "encoder and denoiser, one-hot labels under Gaussian noise",
                 Method::Mdd => "its masked twin, the same encoder with a linear head",
@@ -90,14 +91,14 @@ pub fn run(args: &Args) -> Result<()> {
     let result = compare(tdd, mdd, &dataset, &figures)?;
     report::print(&result)?;
     let out = out.display();
-    report::print(&format!(
+    report::print_words(&format!(
         "\nfigures ({}): comparison, curves, loss, steps, heatmap, samples, confusion, reliability (.svg and .png)\n\
          took {}\n\n\
          next:\n  \
-         tweedie eval {out}/tdd --steps 1,5,20 --guidance 1,2 --sampler argmax,multinomial\n  \
+         tweedie eval {out}/tdd --steps 1,5,20 --guidance 1,2\n  \
          tweedie classify {out}/tdd IMAGE.png\n  \
-         tweedie train cifar10 --data PATH      (a GPU helps)\n  \
-         tweedie config show digits             every setting, with its value\n",
+         tweedie train cifar10 --data PATH    (a GPU helps)\n  \
+         tweedie config show digits           every setting\n",
         figures.display(),
         report::duration(started.elapsed().as_secs_f64())
     ))
@@ -114,7 +115,7 @@ pub fn fit(name: &'static str, config: &Config, path: &Path, device: &Device) ->
     train(&mut session)?;
     if interrupt::requested() {
         let run = path.display();
-        terminal::stopped(&format!("interrupted; {name} alone goes on with: tweedie train --resume {run}"));
+        terminal::stopped(&format!("interrupted; {name} alone goes on with:\ntweedie train --resume {run}"));
         return Err(Failure::interrupted());
     }
     let (mut curve, mut loss) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));

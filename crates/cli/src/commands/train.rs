@@ -70,13 +70,13 @@ pub fn run(args: &Args) -> Result<()> {
     train(&mut session)?;
     if interrupt::requested() {
         let step = session.trainer().step();
-        terminal::stopped(&format!("interrupted at step {step}; go on with: tweedie train --resume {run}"));
+        terminal::stopped(&format!("interrupted at step {step}; go on with:\ntweedie train --resume {run}"));
         return Err(Failure::interrupted());
     }
     report::print(&format!("{run}\n"))?;
     let best = session.trainer().best().map_or(String::new(), |b| format!(", best {}", in_words(b)));
     note(&format!("trained in {}{best}", report::duration(started.elapsed().as_secs_f64())));
-    note(&format!("next: {}", next(&session, &run)));
+    note(&format!("next:{}", next(&session, &run)));
     Ok(())
 }
 
@@ -84,10 +84,10 @@ pub fn run(args: &Args) -> Result<()> {
 fn next(session: &Session, run: &str) -> String {
     let more = match session.trainer().trained.task() {
         Task::Class => String::new(),
-        Task::Caption => format!(", tweedie caption {run} IMAGE"),
-        Task::Text => format!(", tweedie generate {run}"),
+        Task::Caption => format!("\ntweedie caption {run} IMAGE"),
+        Task::Text => format!("\ntweedie generate {run}"),
     };
-    format!("tweedie eval {run}{more}")
+    format!("\ntweedie eval {run}{more}")
 }
 
 fn is_finished(session: &Session) -> bool {
@@ -98,8 +98,8 @@ fn is_finished(session: &Session) -> bool {
 fn finished_before(session: &Session, run: &str) -> Result<()> {
     let epochs = session.trainer().config.train.epochs;
     note(&format!("{run} is finished: all {epochs} epochs ({} steps) are behind it", session.trainer().step()));
-    note(&format!("next: {}", next(session, run)));
-    note(&format!("to train on: tweedie train --resume {run} --set train.epochs={}", 2 * epochs));
+    note(&format!("next:{}", next(session, run)));
+    note(&format!("to train on:\ntweedie train --resume {run} --set train.epochs={}", 2 * epochs));
     report::print(&format!("{run}\n"))
 }
 

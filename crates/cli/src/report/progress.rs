@@ -3,11 +3,15 @@
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
+use console::truncate_str;
 use indicatif::{ProgressBar, ProgressStyle};
 use tweedie::progress;
 
-use super::terminal::{BARS, is_living, note, say};
+use super::terminal::{BARS, is_living, note, say, width};
 use super::{duration, in_one_line, message};
+
+/// Columns at the right that stay free: there the terminal shows the ^C of Ctrl-C, and a line that is full would tear.
+pub const FREE: usize = 4;
 
 /// A redrawn line by an indicatif template, which is ours and right.
 pub fn redrawn(template: &str) -> Option<ProgressBar> {
@@ -16,9 +20,18 @@ pub fn redrawn(template: &str) -> Option<ProgressBar> {
     }
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = BARS.add(ProgressBar::new(0));
-    bar.set_style(style.progress_chars("━╸─"));
+    bar.set_style(style.progress_chars(CHARS));
     bar.enable_steady_tick(Duration::from_millis(120));
     Some(bar)
+}
+
+/// A whole, a half and an empty piece of a bar.
+pub const CHARS: &str = "━╸─";
+
+/// Text beside so many other columns, cut where there is no room.
+fn beside(columns: usize, text: &str) -> String {
+    let room = width().saturating_sub(columns + FREE).max(10);
+    truncate_str(&in_one_line(text), room, "…").into_owned()
 }
 
 /// What is going on: one line that overwrites itself on a terminal, a line per stage elsewhere.
@@ -29,13 +42,13 @@ pub struct Progress {
 
 impl Progress {
     pub fn new() -> Progress {
-        Progress { bar: redrawn("{spinner:.cyan} {wide_msg}"), stage: RefCell::default() }
+        Progress { bar: redrawn("{spinner:.cyan} {msg}"), stage: RefCell::default() }
     }
 
     pub fn say(&self, stage: &str, detail: &str) {
         let stage = &*in_one_line(stage);
         match &self.bar {
-            Some(bar) => bar.set_message(format!("{stage} {}", in_one_line(detail))),
+            Some(bar) => bar.set_message(beside(2, &format!("{stage} {detail}"))),
             None if *self.stage.borrow() != stage => note(stage),
             None => {}
         }
@@ -45,7 +58,7 @@ impl Progress {
     /// A line that overwrites itself on a terminal; nothing elsewhere.
     pub fn tick(&self, line: &str) {
         if let Some(bar) = &self.bar {
-            bar.set_message(in_one_line(line).into_owned());
+            bar.set_message(beside(2, line));
         }
     }
 
@@ -75,9 +88,9 @@ pub struct Bar {
 
 impl Bar {
     pub fn new(what: &str) -> Bar {
-        let bar = redrawn("{spinner:.cyan} {prefix} {wide_bar:.cyan/dim} {msg}");
+        let bar = redrawn("{spinner:.cyan} {bar:14.cyan/dim} {msg}");
         if let Some(bar) = &bar {
-            bar.set_prefix(in_one_line(what).into_owned());
+            bar.set_message(beside(17, what));
         }
         let (what, lines) = (what.to_string(), RefCell::new(Sparse::every(5.0)));
         Bar { what, bar, lines, since: Cell::new(Instant::now()), done: Cell::new(0) }
@@ -96,7 +109,7 @@ impl Bar {
             Some(bar) => {
                 bar.set_length(of.max(done) as u64);
                 bar.set_position(done as u64);
-                bar.set_message(count);
+                bar.set_message(beside(17, &format!("{} {count}", self.what)));
             }
             None if self.lines.borrow_mut().due(done as f64 / of.max(done).max(1) as f64) => {
                 note(&format!("{}: {count}", self.what));

@@ -99,14 +99,16 @@ pub fn say(text: &str) {
     let _ = aside(|| writeln!(io::stderr(), "{shown}"));
 }
 
-/// Break lines at spaces to fit `width` columns; what follows a break is indented as its line is, and by two more.
+/// Break lines at spaces to fit `width` columns; what follows a break is indented as its line is, and by two more. A command stays whole:
+/// it is to be copied.
 pub fn wrapped(text: &str, width: usize) -> String {
     text.split('\n').map(|line| wrapped_line(line, width)).collect::<Vec<_>>().join("\n")
 }
 
 fn wrapped_line(line: &str, width: usize) -> String {
     let indent = line.len() - line.trim_start_matches(' ').len() + 2;
-    if measure_text_width(line) <= width || indent >= width / 2 {
+    let command = line.trim_start().starts_with("tweedie ");
+    if measure_text_width(line) <= width || indent >= width / 2 || command {
         return line.to_string();
     }
     let (mut out, mut column) = (String::new(), 0);

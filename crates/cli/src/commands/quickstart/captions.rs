@@ -39,8 +39,9 @@ pub fn run(sets: &[String], out: &Path, device: &Device) -> Result<String> {
     for (name, method) in [("TDD", Method::Tdd), ("MDD", Method::Mdd)] {
         let mut config = config.clone();
         config.model.method = method;
+        note("");
         note(&format!(
-            "\n{name}: {}",
+            "{name}: {}",
             match method {
                 Method::Tdd => "every word of a caption a one-hot vector under Gaussian noise, all denoised at once",
                 Method::Mdd => "its masked twin, the same network that fills in masked words",
@@ -74,11 +75,11 @@ pub fn run(sets: &[String], out: &Path, device: &Device) -> Result<String> {
          figures ({}): curves, loss, steps, samples (.svg and .png)\n\n\
          next:\n  \
          tweedie caption {run}/tdd {run}/images/5.png\n  \
-         tweedie trace {run}/tdd {run}/images/5.png   how a caption comes about\n  \
+         tweedie trace {run}/tdd {run}/images/5.png  as it comes about\n  \
          tweedie eval {run}/tdd --steps 1,5,20\n  \
          tweedie data inspect embedded:shapes\n  \
          tweedie train shapes --set process.schedule=vocab-aware --set train.noisy_copies=4\n  \
-         tweedie config show shapes                every setting, with its value\n",
+         tweedie config show shapes   every setting\n",
         test.len(),
         table(tdd, mdd, &of_tdd, &of_mdd)?,
         examples(&of_tdd.full, &of_mdd.full),

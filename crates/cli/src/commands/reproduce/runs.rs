@@ -153,7 +153,7 @@ pub fn stop_if_asked(at: &str) -> Result<()> {
     if !interrupt::requested() {
         return Ok(());
     }
-    terminal::stopped(&format!("interrupted {at}; what was trained is saved. Go on with: {}", command_line()));
+    terminal::stopped(&format!("interrupted {at}; what was trained is saved. Go on with:\n{}", command_line()));
     Err(Failure::interrupted())
 }
 

@@ -13,7 +13,7 @@ use crate::failure::Result;
 use crate::report::{self, in_one_line, note, terminal};
 
 /// A step takes about this much more than its products alone: attention, norms, the optimizer, data.
-const BESIDES: f64 = 1.5;
+const BESIDES: f64 = 2.0;
 /// A training that takes longer than this on a CPU was not made for one.
 const LONG: f64 = 3.0 * 3600.0;
 
@@ -97,7 +97,7 @@ impl Header {
         };
         let test = self.test.map_or(String::new(), |n| format!(", {} for testing", report::count(n)));
         format!(
-            "{}, {}, {} {what} for training, {} for validation ({}){test}",
+            "{}, {}, {} {what} for training, {} for validation{test}; validation: {}",
             self.data,
             self.kinds,
             report::count(t.training_examples()),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use console::{measure_text_width, style};
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressStyle};
 use tweedie::Session;
 use tweedie::data::Task;
 use tweedie::progress::{Progress, Work};
@@ -17,8 +17,6 @@ use crate::report::{self, Sparse, message, note, terminal};
 
 /// Evaluations that have a line each; of more than these only some have one.
 const EVALUATIONS: usize = 50;
-/// Columns that the bar and the percentage take at least.
-const BAR: usize = 18;
 
 /// Shows one training.
 #[derive(Clone)]
@@ -32,6 +30,8 @@ struct Shown {
     gpu: bool,
     began: Instant,
     bar: Option<ProgressBar>,
+    /// Of the terminal, when the bar was last drawn.
+    columns: usize,
     drawn: Instant,
     /// What it does beside steps.
     stage: Option<String>,
@@ -50,7 +50,8 @@ struct Shown {
 impl View {
     pub fn new(session: &Session) -> View {
         let t = session.trainer();
-        let bar = report::redrawn("{spinner:.cyan} {wide_bar:.cyan/dim} {percent:>3} %  {msg}");
+        let columns = terminal::width();
+        let bar = report::redrawn(&template(columns));
         if let Some(bar) = &bar {
             bar.set_length(t.total_steps() as u64);
             bar.set_position(t.step() as u64);
@@ -63,6 +64,7 @@ impl View {
             gpu: t.trained.model.device() != Device::Cpu,
             began: now,
             bar,
+            columns,
             drawn: now,
             stage: None,
             losses: Vec::new(),
@@ -177,7 +179,8 @@ impl Shown {
         };
         terminal::is_at(waits);
         if let (Some(stage), None, None) = (&stage, &self.bar, &self.last) {
-            terminal::detail(stage);
+            // A GPU may be at this for a minute.
+            if self.gpu && p.work == Work::FirstStep { note(stage) } else { terminal::detail(stage) }
         }
         if let (Work::Steps, Some(bar)) = (p.work, &self.bar) {
             bar.set_position(p.done as u64);
@@ -191,9 +194,14 @@ impl Shown {
 
     fn redraw(&mut self) {
         self.drawn = Instant::now();
-        if let Some(bar) = &self.bar {
-            bar.set_message(self.words(terminal::width()));
+        let columns = terminal::width();
+        let Some(bar) = &self.bar else { return };
+        if columns != std::mem::replace(&mut self.columns, columns) {
+            let style =
+                ProgressStyle::with_template(&template(columns)).unwrap_or_else(|_| ProgressStyle::default_bar());
+            bar.set_style(style.progress_chars(report::CHARS));
         }
+        bar.set_message(self.words(columns));
     }
 
     /// What stands beside the bar: as much as there is room for.
@@ -212,14 +220,29 @@ impl Shown {
         let choices = [
             format!("{epoch}  {}  {busy}{long}", loss(16)),
             format!("{epoch}  {}  {busy}{long}", loss(8)),
+            format!("{epoch}  {}  {busy}{long}", loss(5)),
             format!("{}  {busy}{long}", loss(8)),
             format!("{}  {busy}{short}", loss(5)),
             format!("loss {:.2}  {busy}{short}", s.loss),
         ];
-        let fits = |c: &&String| measure_text_width(c) + BAR <= width;
+        let fits = |c: &&String| measure_text_width(c) <= room(width);
         let chosen = choices.iter().find(fits);
         chosen.cloned().unwrap_or_else(|| format!("loss {:.2}{short}", s.loss))
     }
+}
+
+/// Columns of the bar on a terminal of so many.
+fn bar_columns(columns: usize) -> usize {
+    (columns / 4).saturating_sub(7).clamp(8, 30)
+}
+
+/// Columns beside the bar and the percentage.
+fn room(columns: usize) -> usize {
+    columns.saturating_sub(bar_columns(columns) + 10 + report::FREE)
+}
+
+fn template(columns: usize) -> String {
+    format!("{{spinner:.cyan}} {{bar:{}.cyan/dim}} {{percent:>3}} %  {{msg}}", bar_columns(columns))
 }
 
 /// Seconds in few characters: "42s", "3m05s", "2h10m".
@@ -311,6 +334,7 @@ mod tests {
             gpu: false,
             began: Instant::now(),
             bar: None,
+            columns: 80,
             drawn: Instant::now(),
             stage: None,
             losses: (0..losses).map(|i| 3.0 - i as f32 / losses as f32).collect(),
@@ -328,7 +352,7 @@ mod tests {
         let s = shown(40);
         let at = |width: usize| {
             let words = s.words(width);
-            assert!(measure_text_width(&words) + BAR <= width, "{width}: {words}");
+            assert!(measure_text_width(&words) <= room(width), "{width}: {words}");
             words
         };
         assert_eq!(at(60), "loss 2.35  12346 images/s  34h17m left");

@@ -84,7 +84,7 @@ pub fn estimate(c: &Config, device: &Device) -> Result<f64> {
     let mut op = TapeOp::make(&setup, &[&[rows, largest.inner]], &[&[largest.outer, largest.inner]], |t, v| {
         linear::linear(t, &v[0], &v[1], None, None, None)
     })?;
-    let timer = Timer { device: device.clone(), repeats: 3 };
+    let timer = Timer { device: device.clone(), repeats: 7 };
     let seconds = timer.seconds(|| op.both().unwrap_or(Ok(())))?;
     Ok(all.iter().map(Product::flops).sum::<f64>() * seconds / (rows as f64 * row))
 }
