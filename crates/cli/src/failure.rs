@@ -1,13 +1,14 @@
 //! Why a command stopped: what the user reads, and the exit code.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use console::style;
 use tweedie_engine::Error;
 
-use crate::report::message;
+use crate::report::{message, terminal};
 
 pub type Result<T> = std::result::Result<T, Failure>;
 
@@ -64,8 +65,13 @@ impl Failure {
     /// Print it and give the exit code.
     pub fn show(&self) -> ExitCode {
         if !matches!(self.kind, Kind::Silent | Kind::Interrupted) {
-            // Nobody is left to tell when stderr is closed.
-            let _ = writeln!(io::stderr(), "{self}");
+            let [error, hint] = ["error:", "hint:"].map(|word| style(word).for_stderr().bold());
+            let text = self.to_string().replacen("error:", &error.red().to_string(), 1);
+            let text = match text.rsplit_once("\n\nhint:") {
+                Some((before, words)) => format!("{before}\n\n{}{words}", hint.cyan()),
+                None => text,
+            };
+            terminal::say(&text);
         }
         ExitCode::from(self.kind as u8)
     }

@@ -13,15 +13,22 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{bench, export, inspect, measure, predict, quickstart, reproduce, runs, train};
 use failure::{Failure, Result};
+use report::terminal::Level;
 
 /// Train, sample, measure and show Tweedie Discrete Diffusion models.
 #[derive(Parser)]
-#[command(name = "tweedie", version, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "tweedie", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "New here: tweedie quickstart (two minutes). More of a command: tweedie help COMMAND")]
 struct Cli {
     /// CPU threads (default: all)
     #[arg(long, global = true, value_name = "N", value_parser = shared::numbers::whole(1..=1024))]
     threads: Option<usize>,
+    /// Say only warnings, errors and the result
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Say more: every step, learning rate, gradient norm, waiting, the device
+    #[arg(short, long, global = true)]
+    verbose: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -101,6 +108,11 @@ enum Bench {
 }
 
 fn run(cli: Cli) -> Result<()> {
+    report::terminal::set_level(match (cli.quiet, cli.verbose) {
+        (true, _) => Level::Quiet,
+        (_, true) => Level::Verbose,
+        _ => Level::Normal,
+    });
     tweedie_engine::cpu::set_threads(cli.threads.unwrap_or(0))?;
     match cli.command {
         Command::Quickstart(args) => quickstart::run(&args),

@@ -1,14 +1,20 @@
-//! Data on stdout, progress on stderr. Plain text without colour, so `NO_COLOR` has nothing to switch off. What names and files
-//! bring along does not steer a terminal: see [`visible`].
+//! Data on stdout, progress on stderr ([`terminal`]). Colours are on stderr alone, and only on a terminal that wants them
+//! (`NO_COLOR`, `CLICOLOR`, `TERM`). What names and files bring along does not steer a terminal: see [`visible`].
+
+mod progress;
+mod table;
+pub mod terminal;
+
+pub use progress::{Bar, CHARS, FREE, Progress, Sparse, redrawn, with_bar};
+pub use table::{Align, Table};
+pub use terminal::{note, open_device, open_device_named, warn};
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use serde::Serialize;
 use tweedie::files::write_atomic;
-use tweedie_engine::{Choice, Device};
 use tweedie_figures::{Drawing, PRINT_SCALE};
 
 use crate::failure::Result;
@@ -54,11 +60,19 @@ pub fn print(text: &str) -> Result<()> {
     if io::stdout().is_terminal() { draw(&visible(text)) } else { draw(text) }
 }
 
+/// As [`print()`], for sentences: on a terminal they are broken at words.
+pub fn print_words(text: &str) -> Result<()> {
+    let out = console::Term::stdout();
+    if out.is_term() { draw(&terminal::wrapped(&visible(text), usize::from(out.size().1))) } else { draw(text) }
+}
+
 /// Write text to stdout that steers a terminal itself; what it quotes must be [`visible`].
 pub fn draw(text: &str) -> Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    Ok(out.flush()?)
+    Ok(terminal::aside(|| {
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()
+    })?)
 }
 
 /// Write a value as JSON to stdout.
@@ -78,114 +92,6 @@ pub fn save_figure(drawing: &Drawing, dir: &Path, name: &str) -> Result<()> {
     Ok(write_atomic(&dir.join(format!("{name}.png")), &png)?)
 }
 
-/// A line of progress on stderr. A closed stderr stops nothing.
-pub fn note(text: &str) {
-    let _ = writeln!(io::stderr(), "{}", message(text));
-}
-
-/// Open the device called `name` and say on stderr which one it is and why.
-pub fn open_device(name: &str) -> Result<Choice> {
-    let choice = Device::open(name)?;
-    note(&format!("device: {} ({})", choice.device, choice.reason));
-    choice.device.take_notes().iter().for_each(|n| note(&format!("note: {n}")));
-    Ok(choice)
-}
-
-/// What is going on, on stderr: one line that overwrites itself on a terminal, a line per stage elsewhere.
-pub struct Progress {
-    terminal: bool,
-    stage: RefCell<String>,
-}
-
-impl Progress {
-    pub fn new() -> Progress {
-        Progress { terminal: io::stderr().is_terminal(), stage: RefCell::default() }
-    }
-
-    pub fn say(&self, stage: &str, detail: &str) {
-        let (stage, detail) = (&*in_one_line(stage), in_one_line(detail));
-        let mut err = io::stderr().lock();
-        if self.terminal {
-            let _ = write!(err, "\r\x1b[K{stage} {detail}");
-        } else if *self.stage.borrow() != stage {
-            let _ = writeln!(err, "{stage}");
-        }
-        let _ = err.flush();
-        *self.stage.borrow_mut() = stage.to_string();
-    }
-
-    /// A line that overwrites itself on a terminal; nothing elsewhere.
-    pub fn tick(&self, line: &str) {
-        if self.terminal {
-            let mut err = io::stderr().lock();
-            let _ = write!(err, "\r\x1b[K{}", in_one_line(line));
-            let _ = err.flush();
-        }
-    }
-
-    /// A line that stays.
-    pub fn line(&self, line: &str) {
-        let clear = if self.terminal { "\r\x1b[K" } else { "" };
-        let _ = writeln!(io::stderr().lock(), "{clear}{}", message(line));
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if self.terminal {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
-    }
-}
-
-/// Which way a column leans.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Align {
-    Left,
-    Right,
-}
-
-/// A Markdown table that also reads well in a terminal.
-pub struct Table {
-    columns: Vec<(String, Align)>,
-    rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    pub fn new(columns: &[(&str, Align)]) -> Table {
-        Table { columns: columns.iter().map(|(n, a)| (n.to_string(), *a)).collect(), rows: Vec::new() }
-    }
-
-    /// A name in a cell may hold anything: it stays on its line.
-    pub fn row(&mut self, cells: Vec<String>) {
-        debug_assert_eq!(cells.len(), self.columns.len());
-        self.rows.push(cells.iter().map(|c| in_one_line(c).into_owned()).collect());
-    }
-
-    pub fn render(&self) -> String {
-        let width = |i: usize| {
-            let cells = self.rows.iter().map(|r| r[i].chars().count());
-            cells.chain([self.columns[i].0.chars().count(), 3]).max().unwrap_or(3)
-        };
-        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
-        let line = |cells: &[String]| {
-            let padded = cells.iter().zip(&widths).zip(&self.columns).map(|((c, &w), (_, a))| match a {
-                Align::Left => format!("{c:<w$}"),
-                Align::Right => format!("{c:>w$}"),
-            });
-            format!("| {} |\n", padded.collect::<Vec<_>>().join(" | "))
-        };
-        let names: Vec<String> = self.columns.iter().map(|c| c.0.clone()).collect();
-        let rule = widths.iter().zip(&self.columns).map(|(&w, (_, a))| match a {
-            Align::Left => "-".repeat(w),
-            Align::Right => "-".repeat(w - 1) + ":",
-        });
-        let mut out = line(&names) + &line(&rule.collect::<Vec<_>>());
-        self.rows.iter().for_each(|r| out += &line(r));
-        out
-    }
-}
-
 /// "1 thread", "8 threads".
 pub fn threads(n: usize) -> String {
     format!("{n} {}", if n == 1 { "thread" } else { "threads" })
@@ -199,6 +105,24 @@ pub fn duration(seconds: f64) -> String {
         (0, m, s) => format!("{m} min {s:02} s"),
         (h, m, _) => format!("{h} h {m:02} min"),
     }
+}
+
+/// A time that is only guessed: "under a minute", "about 12 min", "about 54 h", "about 12 days".
+pub fn roughly(seconds: f64) -> String {
+    let (minutes, hours) = (seconds / 60.0, seconds / 3600.0);
+    match seconds {
+        s if s < 50.0 => "under a minute".into(),
+        _ if minutes < 90.0 => format!("about {:.0} min", minutes.max(1.0)),
+        _ if hours < 100.0 => format!("about {hours:.0} h"),
+        _ => format!("about {} days", count((hours / 24.0).round().min(1e9) as usize)),
+    }
+}
+
+/// Digits in groups of three: "1,234,567".
+pub fn count(n: usize) -> String {
+    let digits = n.to_string();
+    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().map(|g| std::str::from_utf8(g).unwrap_or("")).collect();
+    groups.join(",")
 }
 
 /// Bytes in GiB or MiB.
@@ -228,6 +152,11 @@ mod tests {
     #[test]
     fn durations_read_well() {
         assert_eq!([42.4, 185.0, 7800.0].map(duration), ["42 s", "3 min 05 s", "2 h 10 min"]);
+        assert_eq!(
+            [9.0, 100.0, 5e3, 194_400.0, 1e6].map(roughly),
+            ["under a minute", "about 2 min", "about 83 min", "about 54 h", "about 12 days"]
+        );
+        assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
     }
 
     #[test]
@@ -245,13 +174,5 @@ mod tests {
         // A file where the folder should be.
         let e = save_figure(&drawing, &dir.join("bars.svg"), "x").unwrap_err().to_string();
         assert!(e.contains("bars.svg"), "{e}");
-    }
-
-    #[test]
-    fn tables_are_aligned_markdown() {
-        let mut t = Table::new(&[("op", Align::Left), ("ms", Align::Right)]);
-        t.row(vec!["add".into(), "1.25".into()]);
-        t.row(vec!["mean²".into(), "10".into()]);
-        assert_eq!(t.render(), "| op    |   ms |\n| ----- | ---: |\n| add   | 1.25 |\n| mean² |   10 |\n");
     }
 }

@@ -150,7 +150,11 @@ fn ten_kills_change_no_bit() {
     let config = fs::read_to_string(killed.join("config.toml")).unwrap();
     refused(train(dir.path(), &["--resume", "killed", "--set", "model.encoder.depth=2"]), &["encoder"]);
     assert_eq!(fs::read_to_string(killed.join("config.toml")).unwrap(), config);
-    succeeds(train(dir.path(), &["--resume", "killed"]));
+    let (out, err) = succeeds(train(dir.path(), &["--resume", "killed"]));
+    assert_eq!(out, "killed\n");
+    assert!(err.contains("killed is finished: all 24 epochs (264 steps) are behind it"), "{err}");
+    assert!(err.contains("tweedie eval killed") && err.contains("--resume killed --set train.epochs=48"), "{err}");
+    assert!(!err.contains("goes on from"), "{err}");
     assert_eq!(metrics(&killed), expected);
 }
 
@@ -273,6 +277,7 @@ fn examples_left_out_are_named() {
         }
     }
     fs::write(at.join("data/train/light/torn.png"), "no image").unwrap();
+    fs::write(at.join("data/val/dark/broken.png"), "no image").unwrap();
     let set = |s: &[&str]| {
         let mut c = train_digits(
             at,
@@ -284,8 +289,16 @@ fn examples_left_out_are_named() {
     };
     let (_, err) = succeeds(set(&["r"]));
     let torn = Path::new("data/train/light/torn.png").display().to_string();
-    assert!(err.contains("1 examples left out so far:") && err.contains(&torn), "{err}");
+    assert!(err.contains("1 example left out so far:") && err.contains(&torn), "{err}");
     assert_eq!(err.matches(&torn).count(), 1, "{err}");
+    // Those for validation are named as well, once for all evaluations, and kept.
+    let broken = Path::new("data/val/dark/broken.png").display().to_string();
+    assert!(err.contains("1 validation example left out so far:"), "{err}");
+    assert_eq!(err.matches(&broken).count(), 1, "{err}");
+    let lines = fs::read_to_string(at.join("r/metrics.jsonl")).unwrap();
+    assert!(lines.lines().any(|l| l.contains("\"validation\":true") && l.contains("broken.png")), "{lines}");
+    let (_, err) = succeeds(tweedie(at, &["eval", "r", "--device", "cpu"]));
+    assert!(err.contains("left out: ") && err.contains(&broken), "{err}");
     refused(set(&["f", "--set", "data.corrupt=fail"]), &[&torn]);
 }
 

@@ -21,6 +21,11 @@ const ONE: Duration = Duration::from_millis(500);
 /// From now on Ctrl-C (and the termination signal of job schedulers, and the end of the terminal) sets a flag; a second one, half a second later or more,
 /// exits with [`EXIT_CODE`], without waiting for destructors, which may be what hangs. More calls change nothing.
 pub fn install() -> Result<()> {
+    install_saying(|| {})
+}
+
+/// As [`install`]; the first signal also calls `say`, at once and on a thread of its own, whatever the program is at.
+pub fn install_saying(say: impl FnOnce() + Send + 'static) -> Result<()> {
     let mut fresh = false;
     let requested = REQUESTED.get_or_init(|| {
         fresh = true;
@@ -41,8 +46,12 @@ pub fn install() -> Result<()> {
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
-            let mut first: Option<Instant> = None;
+            let (mut first, mut say) = (None::<Instant>, Some(say));
             for _ in signals.forever() {
+                if let Some(say) = say.take() {
+                    // A terminal that takes no text for now must not hold up the second signal.
+                    let _ = std::thread::Builder::new().name("interrupted".into()).spawn(say);
+                }
                 if first.get_or_insert_with(Instant::now).elapsed() >= ONE {
                     low_level::exit(EXIT_CODE);
                 }

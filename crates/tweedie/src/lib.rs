@@ -70,6 +70,7 @@ pub mod loss;
 pub mod metrics;
 pub mod model;
 pub mod process;
+pub mod progress;
 pub mod random;
 pub mod recipe;
 pub mod run;

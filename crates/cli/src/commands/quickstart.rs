@@ -16,9 +16,9 @@ use tweedie_figures::{
     Axis, BarSeries, BarsSpec, Bin, ConfusionSpec, Drawing, Figure, LinesSpec, ReliabilitySpec, Series,
 };
 
-use super::train::{attended, free_folder, train};
+use super::train::{attended, free_folder, opening, train};
 use crate::failure::{Failure, Result};
-use crate::report::{self, Align, Table, note};
+use crate::report::{self, Align, Progress, Table, note, terminal, with_bar};
 use crate::shared::preview;
 use crate::shared::recipe;
 
@@ -63,17 +63,19 @@ pub fn run(args: &Args) -> Result<()> {
     let started = Instant::now();
     let out = args.out.clone().unwrap_or_else(|| free_folder("quickstart"));
     let choice = report::open_device(&args.device)?;
+    terminal::catch_interrupts("step")?;
     if args.task == Learnt::Caption {
         let text = captions::run(&args.sets, &out, &choice.device)?;
-        return report::print(&format!("{text}\ntook {}\n", report::duration(started.elapsed().as_secs_f64())));
+        return report::print_words(&format!("{text}\ntook {}\n", report::duration(started.elapsed().as_secs_f64())));
     }
     let (config, _) = recipe::resolve("digits", &args.sets, &[])?;
     let mut both = Vec::new();
     for (name, method) in [("TDD", Method::Tdd), ("MDD", Method::Mdd)] {
         let mut config = config.clone();
         config.model.method = method;
+        note("");
         note(&format!(
-            "\n{name}: {}",
+            "{name}: {}",
             match method {
                 Method::Tdd => "encoder and denoiser, one-hot labels under Gaussian noise",
                 Method::Mdd => "its masked twin, the same encoder with a linear head",
@@ -89,14 +91,14 @@ pub fn run(args: &Args) -> Result<()> {
     let result = compare(tdd, mdd, &dataset, &figures)?;
     report::print(&result)?;
     let out = out.display();
-    report::print(&format!(
+    report::print_words(&format!(
         "\nfigures ({}): comparison, curves, loss, steps, heatmap, samples, confusion, reliability (.svg and .png)\n\
          took {}\n\n\
          next:\n  \
-         tweedie eval {out}/tdd --steps 1,5,20 --guidance 1,2 --sampler argmax,multinomial\n  \
+         tweedie eval {out}/tdd --steps 1,5,20 --guidance 1,2\n  \
          tweedie classify {out}/tdd IMAGE.png\n  \
-         tweedie train cifar10 --data PATH      (a GPU helps)\n  \
-         tweedie config show digits             every setting, with its value\n",
+         tweedie train cifar10 --data PATH    (a GPU helps)\n  \
+         tweedie config show digits           every setting\n",
         figures.display(),
         report::duration(started.elapsed().as_secs_f64())
     ))
@@ -104,11 +106,16 @@ pub fn run(args: &Args) -> Result<()> {
 
 pub fn fit(name: &'static str, config: &Config, path: &Path, device: &Device) -> Result<Finished> {
     let started = Instant::now();
-    let data = TrainingSet::open(config, None)?;
+    let data = opening(&config.data.path, || TrainingSet::open(config, None))?;
     let mut session = attended(Session::create(path, config, data, device)?);
     session.notes().iter().for_each(|n| note(n));
+    let t = session.trainer();
+    let (epochs, examples) = (t.config.train.epochs, report::count(t.training_examples()));
+    note(&format!("{} steps: {epochs} epochs of {examples} images, on {device}; {}", t.total_steps(), path.display()));
     train(&mut session)?;
     if interrupt::requested() {
+        let run = path.display();
+        terminal::stopped(&format!("interrupted; {name} alone goes on with:\ntweedie train --resume {run}"));
         return Err(Failure::interrupted());
     }
     let (mut curve, mut loss) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
@@ -165,10 +172,14 @@ fn compare(tdd: &mut Finished, mdd: &mut Finished, data: &Dataset, figures: &Pat
         let sample = |c: &Config| SampleConfig { steps, ..c.sample.clone() };
         f.session.trainer_mut().averaged(|t, c| evaluate::classes(t, test, c, &sample(c), 0, |_| {}))
     };
-    let sweep = STEPS.iter().map(|&s| score(tdd, s)).collect::<tweedie::Result<Vec<Classification>>>()?;
-    let twin = score(mdd, 1)?;
-    let steps = tdd.session.trainer().config.sample.steps;
-    let m = Measured { sweep, full: score(tdd, steps)?, steps, twin };
+    let m = with_bar("measuring on the test images", || -> tweedie::Result<Measured> {
+        let sweep = STEPS.iter().map(|&s| score(tdd, s)).collect::<tweedie::Result<Vec<Classification>>>()?;
+        let twin = score(mdd, 1)?;
+        let steps = tdd.session.trainer().config.sample.steps;
+        Ok(Measured { sweep, full: score(tdd, steps)?, steps, twin })
+    })?;
+    let progress = Progress::new();
+    progress.tick("drawing the figures");
     let shown = tdd.session.trainer_mut().averaged(|t, c| Ok(preview::classes(t, c, test)))??;
     for (name, drawing) in [
         ("curves", curves(tdd, mdd)?),
@@ -202,7 +213,7 @@ fn table(tdd: &Finished, mdd: &Finished, m: &Measured) -> String {
     row(tdd, format!("{} steps, argmax", m.steps), &m.full);
     row(tdd, "1 step".into(), &m.sweep[0]);
     row(mdd, "one pass".into(), &m.twin);
-    table.render()
+    table.shown()
 }
 
 fn curves(tdd: &Finished, mdd: &Finished) -> Result<Drawing> {

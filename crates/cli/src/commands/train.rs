@@ -1,19 +1,24 @@
 //! `tweedie train`: a recipe, data, a run folder.
 
+mod header;
+mod view;
+
+pub use view::View;
+
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use tweedie::config::Config;
-use tweedie::data::{self, Dataset, Task};
+use tweedie::data::Task;
 use tweedie::run_dir::RunDir;
 use tweedie::session::Paused;
-use tweedie::train::{Evaluation, Event, Metric, SkippedEvent, StepEvent, TrainingSet};
-use tweedie::{Session, interrupt};
+use tweedie::train::{Metric, TrainingSet};
+use tweedie::{Session, interrupt, progress};
 
 use crate::failure::{Failure, Result};
-use crate::report::{self, note};
+use crate::report::{self, Progress, note, terminal};
 use crate::shared::preview;
 use crate::shared::recipe;
+use header::Header;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -49,29 +54,53 @@ pub fn free_folder(name: &str) -> PathBuf {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let mut session = match (&args.resume, &args.recipe) {
+    let (mut session, header) = match (&args.resume, &args.recipe) {
         (Some(path), _) => resume(path, args)?,
         (None, Some(name)) => create(name, args)?,
         (None, None) => return Err(Failure::input("no recipe is named").hint("tweedie train digits")),
     };
-    session.notes().iter().for_each(|n| note(n));
-    interrupt::install()?;
-    train(&mut session)?;
     let run = session.dir().path().display().to_string();
+    if args.resume.is_some() && is_finished(&session) {
+        return finished_before(&session, &run);
+    }
+    terminal::catch_interrupts("step")?;
+    header.say(&session)?;
+    session.notes().iter().for_each(|n| note(n));
+    let started = Instant::now();
+    train(&mut session)?;
     if interrupt::requested() {
         let step = session.trainer().step();
-        note(&format!("interrupted at step {step}; go on with: tweedie train --resume {run}"));
+        terminal::stopped(&format!("interrupted at step {step}; go on with:\ntweedie train --resume {run}"));
         return Err(Failure::interrupted());
     }
     report::print(&format!("{run}\n"))?;
-    let best = session.trainer().best().map_or(String::new(), |b| format!("best {}; ", in_words(b)));
-    let next = match session.trainer().trained.task() {
-        Task::Class => String::new(),
-        Task::Caption => format!(", tweedie caption {run} IMAGE"),
-        Task::Text => format!(", tweedie generate {run}"),
-    };
-    note(&format!("{best}next: tweedie eval {run}{next}"));
+    let best = session.trainer().best().map_or(String::new(), |b| format!(", best {}", in_words(b)));
+    note(&format!("trained in {}{best}", report::duration(started.elapsed().as_secs_f64())));
+    note(&format!("next:{}", next(&session, &run)));
     Ok(())
+}
+
+/// What to do with a trained model.
+fn next(session: &Session, run: &str) -> String {
+    let more = match session.trainer().trained.task() {
+        Task::Class => String::new(),
+        Task::Caption => format!("\ntweedie caption {run} IMAGE"),
+        Task::Text => format!("\ntweedie generate {run}"),
+    };
+    format!("\ntweedie eval {run}{more}")
+}
+
+fn is_finished(session: &Session) -> bool {
+    session.trainer().step() >= session.trainer().total_steps()
+}
+
+/// There is nothing to go on with: say so, and what can be done.
+fn finished_before(session: &Session, run: &str) -> Result<()> {
+    let epochs = session.trainer().config.train.epochs;
+    note(&format!("{run} is finished: all {epochs} epochs ({} steps) are behind it", session.trainer().step()));
+    note(&format!("next:{}", next(session, run)));
+    note(&format!("to train on:\ntweedie train --resume {run} --set train.epochs={}", 2 * epochs));
+    report::print(&format!("{run}\n"))
 }
 
 /// A metric as a sentence has it.
@@ -83,7 +112,7 @@ fn in_words(m: Metric) -> String {
 }
 
 /// Everything that can be wrong with the input is found before anything is written.
-fn create(recipe: &str, args: &Args) -> Result<Session> {
+fn create(recipe: &str, args: &Args) -> Result<(Session, Header)> {
     let flag = |name: &str, key: &str, value: &String| (name.to_string(), format!("{key}={}", toml_string(value)));
     let data = args.data.iter().map(|d| flag("--data", "data.path", d));
     let flags: Vec<_> = data.chain(args.init_from.iter().map(|r| flag("--init-from", "train.init_from", r))).collect();
@@ -91,11 +120,12 @@ fn create(recipe: &str, args: &Args) -> Result<Session> {
     let path = args.out.clone().unwrap_or_else(|| free_folder(recipe));
     RunDir::check_free(&path)?;
     let choice = report::open_device(&args.device)?;
-    let data = open_data(&config)?;
-    Ok(attended(Session::create(&path, &config, data, &choice.device)?))
+    let data = opening(&config.data.path, || TrainingSet::open(&config, None))?;
+    let header = Header::of(&data, &choice);
+    Ok((attended(Session::create(&path, &config, data, &choice.device)?), header))
 }
 
-fn resume(path: &Path, args: &Args) -> Result<Session> {
+fn resume(path: &Path, args: &Args) -> Result<(Session, Header)> {
     let mut sets = args.sets.clone();
     sets.extend(args.data.iter().map(|d| format!("data.path={}", toml_string(d))));
     let mut paused = Paused::open(path, &sets)?;
@@ -103,9 +133,9 @@ fn resume(path: &Path, args: &Args) -> Result<Session> {
         paused = paused.with_other_data();
     }
     let choice = report::open_device(&args.device)?;
-    let data = paused.open_data()?;
-    describe(&data);
-    Ok(attended(paused.resume(data, &choice.device)?))
+    let data = opening(&paused.config().data.path, || paused.open_data())?;
+    let header = Header::of(&data, &choice);
+    Ok((attended(paused.resume(data, &choice.device)?), header))
 }
 
 /// A session as every command has it: Ctrl-C saves and stops it, and each checkpoint comes with a look at samples.
@@ -115,110 +145,27 @@ pub fn attended(session: Session) -> Session {
         .with_preview(|t, samples| preview::save(t, samples).map_err(|e| tweedie::Error::Input(e.to_string())))
 }
 
-/// Open the data of a new run, and say what they are.
-pub fn open_data(config: &Config) -> Result<TrainingSet> {
-    let data = TrainingSet::open(config, None)?;
-    describe(&data);
-    Ok(data)
+/// Open data, which may take a while: files are listed, a tokenizer is trained.
+pub fn opening(path: &str, open: impl FnOnce() -> tweedie::Result<TrainingSet>) -> Result<TrainingSet> {
+    let progress = Progress::new();
+    progress.tick(&format!("opening the data: {path}"));
+    Ok(open()?)
 }
 
 fn toml_string(s: &str) -> String {
     format!("{s:?}")
 }
 
-fn describe(data: &TrainingSet) {
-    match data {
-        TrainingSet::Classes(d) => describe_classes(d),
-        TrainingSet::Sequences { set, tokenizer } => {
-            let len = |s: &Option<data::Texts>| s.as_ref().map_or(0, |s| s.len());
-            note(&format!(
-                "data: {} ({}), {} examples for training, {} for validation ({}){}; {} classes of tokens",
-                set.name,
-                set.format,
-                len(&set.train),
-                len(&set.val),
-                set.val_origin,
-                set.test.as_ref().map_or(String::new(), |t| format!(", {} for testing", t.len())),
-                tokenizer.vocab()
-            ));
-            set.notes.iter().chain(tokenizer.notes()).for_each(|n| note(&format!("note: {n}")));
-        }
-    }
-}
-
-fn describe_classes(d: &Dataset) {
-    let len = |s: &Option<data::Source>| s.as_ref().map_or(0, |s| s.len());
-    note(&format!(
-        "data: {} ({}), {} classes, {} images for training, {} for validation ({}){}",
-        d.name,
-        d.format,
-        d.class_names.len(),
-        len(&d.train),
-        len(&d.val),
-        d.val_origin,
-        d.test.as_ref().map_or(String::new(), |t| format!(", {} for testing", t.len()))
-    ));
-    d.notes.iter().for_each(|n| note(&format!("note: {n}")));
-}
-
-/// Train to the end or to the first Ctrl-C, and tell what happens.
+/// Train to the end or to the first Ctrl-C, and show it.
 pub fn train(session: &mut Session) -> Result<()> {
-    let started = Instant::now();
-    let unit = if session.trainer().trained.task() == Task::Text { "texts" } else { "images" };
-    let finished = session.train(|event| show(event, started.elapsed().as_secs(), unit))?;
+    let view = View::new(session);
+    watch(session, &view)
+}
+
+/// As [`train`], shown by `view`.
+pub fn watch(session: &mut Session, view: &View) -> Result<()> {
+    let at = view.clone();
+    let finished = progress::watched(move |p| at.at(p), || session.train(|event| view.tell(event)))?;
     finished.notes.iter().for_each(|n| note(n));
     Ok(())
-}
-
-/// Tell an event, `at` seconds after the start; examples are counted in `unit`.
-fn show(event: &Event, at: u64, unit: &str) {
-    match event {
-        Event::Step(StepEvent { step, epoch, loss, lr, grad_norm, skipped, images_per_second, waited, eta }) => {
-            let skipped = if *skipped > 0 { format!(", {skipped} steps skipped") } else { String::new() };
-            note(&format!(
-                "{at:>5} s  epoch {epoch:>6.2}  step {step:>6}  loss {loss:.4}  lr {lr:.1e}  |g| {grad_norm:.2}  \
-                 {images_per_second:.0} {unit}/s  waited {:.0} %  {} left{skipped}",
-                100.0 * waited,
-                report::duration(*eta)
-            ));
-        }
-        Event::Eval(e) => note(&format!("{at:>5} s  epoch {:>6.2}  {}", e.epoch, evaluation(e))),
-        Event::Skipped(SkippedEvent { examples, cut, errors, cut_at, .. }) => {
-            if !errors.is_empty() {
-                let (head, named) = left_out(*examples, errors);
-                note(&format!("{at:>5} s  {head}"));
-                named.iter().for_each(|e| note(&format!("         {e}")));
-            }
-            if !cut_at.is_empty() {
-                note(&format!("{at:>5} s  texts of too many tokens, cut {cut} times so far, such as:"));
-                cut_at.iter().for_each(|e| note(&format!("         {e}")));
-            }
-        }
-        Event::Warning(w) => note(&format!("{at:>5} s  warning: {}", w.message)),
-        Event::Saved(_) => {}
-    }
-}
-
-fn evaluation(e: &Evaluation) -> String {
-    let value = |m: &Metric| match m.name {
-        Metric::TOP1 => format!("{:.2} %", 100.0 * m.value),
-        _ => format!("{:.3}", m.value),
-    };
-    let ema = e.ema.map_or(String::new(), |m| format!(", averaged weights {}", value(&m)));
-    let exact = e.exact.map_or(String::new(), |x| format!(", exact {:.1} %", 100.0 * x));
-    let what = if e.score.name == Metric::TOP1 { "images" } else { "sequences" };
-    format!("{}{ema}{exact} on {} {what}; best {}", e.score, e.examples, value(&e.best))
-}
-
-/// Of examples that were left out, `errors` being new: their number, and those among the first few of the run.
-pub fn left_out(examples: usize, errors: &[String]) -> (String, &[String]) {
-    const NAMED: usize = 5;
-    let before = examples.saturating_sub(errors.len());
-    let named = &errors[..errors.len().min(NAMED.saturating_sub(before))];
-    let more = match (named.len(), errors.len() - named.len()) {
-        (_, 0) => ":".into(),
-        (0, _) => ", all named in metrics.jsonl".into(),
-        (_, more) => format!(", {more} more than these (metrics.jsonl names all):"),
-    };
-    (format!("{examples} examples left out so far{more}"), named)
 }

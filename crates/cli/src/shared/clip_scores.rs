@@ -8,7 +8,7 @@ use tweedie::data::Image;
 use tweedie::metrics::clip::{Clip, ClipScore, cosine, derangement};
 
 use crate::failure::Result;
-use crate::report::{Align, Progress, Table};
+use crate::report::{Align, Bar, Table, with_bar};
 
 /// Images decoded at a time.
 const CHUNK: usize = 256;
@@ -38,16 +38,16 @@ impl<'a> Judge<'a> {
         seed: u64,
         read: impl Fn(Range<usize>) -> Result<Vec<Image>>,
     ) -> Result<Judge<'a>> {
-        let progress = Progress::new();
+        let bar = Bar::new("images through CLIP");
         let count = references.len();
         let mut images = Vec::with_capacity(count);
         while images.len() < count {
-            progress.say("images through CLIP", &format!("{}/{count}", images.len()));
+            bar.at(images.len(), count);
             images.extend(clip.image_features(read(images.len()..count.min(images.len() + CHUNK))?)?);
         }
+        drop(bar);
         let flat = references.concat();
-        progress.say("references through CLIP", &format!("{} texts", flat.len()));
-        let mut flat = clip.text_features(&flat)?.into_iter();
+        let mut flat = with_bar("references through CLIP", || clip.text_features(&flat))?.into_iter();
         let own = references.iter().map(|c| flat.by_ref().take(c.len()).collect()).collect();
         Ok(Judge { clip, images, own, other: derangement(count, seed) })
     }
@@ -72,14 +72,13 @@ impl<'a> Judge<'a> {
 
     /// Ground truth, shuffled, and each set of captions.
     pub fn rows<'c>(&self, made: impl IntoIterator<Item = (String, &'c [String])>) -> Result<ClipRows> {
-        let progress = Progress::new();
         let mut rows = vec![
             ("ground truth".into(), ClipScore::of(&self.truth().concat())),
             ("ground truth, shuffled".into(), ClipScore::of(&self.shuffled().concat())),
         ];
         for (name, captions) in made {
-            progress.say("captions through CLIP", &format!("{} texts", captions.len()));
-            rows.push((name, ClipScore::of(&self.captions(captions)?)));
+            let cosines = with_bar("captions through CLIP", || self.captions(captions))?;
+            rows.push((name, ClipScore::of(&cosines)));
         }
         Ok(ClipRows { folder: self.clip.folder().display().to_string(), rows })
     }
@@ -106,6 +105,6 @@ impl ClipRows {
                 format!("{:.2}", s.torchmetrics),
             ]);
         }
-        format!("\nCLIP: {}\n\n{}", self.folder, t.render())
+        format!("\nCLIP: {}\n\n{}", self.folder, t.shown())
     }
 }

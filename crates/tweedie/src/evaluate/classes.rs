@@ -7,6 +7,7 @@ use crate::config::{Config, SampleConfig};
 use crate::data::{Loader, Source};
 use crate::error::{Error, Result};
 use crate::metrics::Classification;
+use crate::progress::{self, Work};
 use crate::sample::{ClassSampler, Prediction};
 use crate::trained::Trained;
 
@@ -60,8 +61,10 @@ pub fn classes_by(
     let size = if t.model.device() == Device::Cpu { 64 } else { 512 };
     let mut loader = Loader::new(source.clone(), t.transform()?.clone(), in_order(config, size))?;
     let mut metrics = Classification::new(t.model.sizes().vocab);
+    let of = super::how_many(source.len(), limit);
     let mut seen = 0;
     for batch in loader.by_ref() {
+        progress::tell(Work::Evaluation, seen, of);
         let batch = batch?;
         if batch.indices.is_empty() {
             continue; // none of its images could be read
@@ -76,5 +79,6 @@ pub fn classes_by(
     if seen == 0 {
         return Err(nothing_read(&loader));
     }
+    metrics.skipped = loader.skipped();
     Ok(metrics)
 }

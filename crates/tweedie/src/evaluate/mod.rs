@@ -18,6 +18,11 @@ fn go_on(stop: Stop) -> Result<()> {
     if stop() { Err(Error::Interrupted) } else { Ok(()) }
 }
 
+/// Examples that will be looked at: at most `limit` of those `there` are (0: all).
+fn how_many(there: usize, limit: usize) -> usize {
+    if limit == 0 { there } else { there.min(limit) }
+}
+
 /// There was no example to look at.
 fn nothing_read(loader: &Loader) -> Error {
     let skipped = loader.skipped();

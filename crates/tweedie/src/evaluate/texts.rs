@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
-use super::{Stop, go_on, in_order, nothing_read};
+use super::{Stop, go_on, how_many, in_order, nothing_read};
 use crate::bound::Bounds;
 use crate::config::{Config, SampleConfig};
 use crate::data::{Batch, Loader, Sequences, Skipped};
 use crate::error::{Error, Result};
 use crate::generate::{Generator, TextRequest, batch_size, bound_of_texts};
 use crate::metrics::captions::{CaptionScores, score};
+use crate::progress::{self, Work};
 use crate::tokenize::Tokenizer;
 use crate::trained::Trained;
 
@@ -71,6 +72,7 @@ pub fn captions_until(
     let (n, mut all) = (t.model.sizes().tokens, Captions::default());
     let mut loader = loader(t, source, config)?;
     for batch in loader.by_ref() {
+        progress::tell(Work::Evaluation, all.texts.len(), how_many(source.len(), limit));
         go_on(stop)?;
         let mut batch = batch?;
         if batch.indices.is_empty() {
@@ -107,6 +109,7 @@ pub fn samples(t: &Trained, sample: &SampleConfig, count: u32, stop: Stop) -> Re
     let ids: Vec<u32> = (0..count).collect();
     let mut all = Vec::new();
     for part in ids.chunks(batch_size(t)) {
+        progress::tell(Work::Evaluation, all.len(), ids.len());
         go_on(stop)?;
         let made = generator.generate(&TextRequest::new(part))?;
         all.extend(made.into_iter().flatten().map(|t| t.text));
@@ -123,6 +126,8 @@ pub struct Bounded {
     pub chars: u64,
     /// Tokens that stand for what the vocabulary lacks. They count as tokens, and as the characters they decode to.
     pub unknown: u64,
+    /// Examples that could not be read.
+    pub skipped: Skipped,
 }
 
 /// Bounds on −ln p of every sequence of `source` (at most `limit`, 0: all), each from `draws` times. Padding behind
@@ -145,6 +150,7 @@ pub fn bounds_until(
     let mut all = Bounded::default();
     let mut loader = loader(t, source, config)?;
     for batch in loader.by_ref() {
+        progress::tell(Work::Evaluation, all.bounds.nats.len(), how_many(source.len(), limit));
         go_on(stop)?;
         let mut batch = batch?;
         if batch.indices.is_empty() {
@@ -166,6 +172,7 @@ pub fn bounds_until(
     if all.bounds.nats.iter().any(|n| n.is_nan()) {
         return Err(Error::Input("the model's predictions are not numbers; evaluate an earlier checkpoint".into()));
     }
+    all.skipped = loader.skipped();
     Ok(all)
 }
 

@@ -11,6 +11,7 @@ pub use diversity::{Diversity, diversity};
 
 use serde::Serialize;
 
+use crate::data::Skipped;
 use crate::sample::{argmax, softmax};
 
 /// Bins of the calibration curve.
@@ -36,6 +37,8 @@ pub struct Classification {
     top5: usize,
     nll: f64,
     bins: [Bin; BINS],
+    /// Examples that could not be read.
+    pub skipped: Skipped,
 }
 
 /// Predictions whose confidence falls into one interval.
@@ -83,6 +86,7 @@ impl Classification {
             top5: 0,
             nll: 0.0,
             bins: [Bin::default(); BINS],
+            skipped: Skipped::default(),
         }
     }
 

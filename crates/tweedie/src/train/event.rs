@@ -154,11 +154,11 @@ pub struct StepEvent {
     pub grad_norm: f32,
     /// Steps without a finite gradient so far.
     pub skipped: u32,
-    /// Images per second since the last event.
+    /// Images per second since the last event, without evaluations and checkpoints.
     pub images_per_second: f64,
     /// Share of that time spent waiting for data.
     pub waited: f64,
-    /// Seconds to the end of the run at this speed.
+    /// Seconds to the end of the run at a smoothed speed, with the evaluations and checkpoints to come.
     pub eta: f64,
 }
 
@@ -168,7 +168,10 @@ pub struct StepEvent {
 pub struct SkippedEvent {
     /// Steps done.
     pub step: usize,
-    /// How many so far.
+    /// Whether they are of the validation split.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub validation: bool,
+    /// How many of that split so far.
     pub examples: usize,
     /// Texts cut to the length of a sequence so far, counted each time.
     pub cut: u64,
@@ -208,7 +211,10 @@ impl fmt::Display for Event {
                 write!(f, "epoch {:.2}: {} on {} examples", e.epoch, e.ema.unwrap_or(e.score), e.examples)?;
                 write!(f, ", best {}", e.best)
             }
-            Event::Skipped(s) => write!(f, "{} examples left out so far, {} cut", s.examples, s.cut),
+            Event::Skipped(s) => {
+                let kind = if s.validation { "validation " } else { "" };
+                write!(f, "{} {kind}examples left out so far, {} cut", s.examples, s.cut)
+            }
             Event::Warning(w) => write!(f, "warning: {}", w.message),
             Event::Saved(s) => write!(f, "step {} saved to {}", s.step, s.path),
         }

@@ -1,15 +1,18 @@
 //! The fit loop: steps with what is told of them, evaluations, checkpoints, the best so far.
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use tweedie_engine::Device;
 use tweedie_engine::optim::StepStats;
 
+use super::pace::{Left, Pace, Pause, due};
 use super::{Evaluation, Event, Metric, SavedEvent, SkippedEvent, Splits, StepEvent, Trainer, WarningEvent};
 use crate::config::Config;
-use crate::data::{self, Loader, Sequences, Source};
+use crate::data::{self, Loader, Sequences, Skipped, Source};
 use crate::error::{Error, Result};
 use crate::evaluate;
+use crate::progress::{self, Work};
 use crate::trained::Trained;
 
 /// A save that failed is tried again after this long, or where the next checkpoint is due.
@@ -46,23 +49,28 @@ impl Trainer {
     ) -> Result<()> {
         let total = self.total_steps();
         let mut loader = self.loader()?;
-        let mut clock = Clock::start(&loader);
+        let mut pace = Pace::start(loader.waited());
+        let first = self.step;
+        progress::tell(Work::FirstBatch, self.step, total);
         // A checkpoint is due from this moment on.
         let mut owed: Option<Instant> = None;
         while self.step < total {
             let Some(batch) = loader.next() else { break };
             let batch = batch?;
             let lr = self.lr();
+            if self.step == first {
+                progress::tell(Work::FirstStep, self.step, total);
+            }
             let loss = self.train_step(&batch)?;
-            clock.images += batch.indices.len();
+            pace.add(batch.indices.len());
             loader.recycle(batch);
             let last = self.step == total;
             let due_log = self.step.is_multiple_of(self.config.train.log_every.max(1)) || last || self.step == 1;
             if due_log {
                 let (loss, stats) = (loss.item()?, self.opt.stats()?);
-                each(&Event::Step(self.step_event(loss, lr, &stats, &clock, &loader)));
-                clock = Clock::start(&loader);
+                each(&Event::Step(self.step_event(loss, lr, &stats, &mut pace, &loader)));
             }
+            progress::tell(Work::Steps, self.step, total);
             self.check_gradients(due_log)?;
             let epoch_end = self.step.is_multiple_of(self.batches);
             let every = |n: usize| epoch_end && n > 0 && (self.step / self.batches).is_multiple_of(n);
@@ -74,8 +82,10 @@ impl Trainer {
                 self.tell_skipped(&loader, each);
             }
             if due_eval {
+                self.trained.model.device().synchronize()?; // steps that are under way are not part of it
+                let began = Instant::now();
                 best = self.try_evaluation(each)?;
-                clock.since = Instant::now();
+                pace.paused(Pause::Evaluation, began);
             }
             let interrupted = interrupted || due_eval && stop();
             if due_save {
@@ -83,7 +93,11 @@ impl Trainer {
             }
             let ends = last || interrupted;
             if ends || best || owed.is_some_and(|from| from <= Instant::now()) && self.is_sound()? {
-                if self.save_now(best, ends, each, save)? {
+                let began = Instant::now();
+                progress::tell(Work::Checkpoint, self.step, total);
+                let done = self.save_now(best, ends, each, save)?;
+                pace.paused(Pause::Checkpoint, began);
+                if done {
                     (owed, *saved) = (None, self.step);
                 } else {
                     (owed, self.best) = (Some(Instant::now() + SAVE_AGAIN), best_before);
@@ -161,9 +175,8 @@ impl Trainer {
         each(&Event::Warning(WarningEvent { step: self.step, message }));
     }
 
-    fn step_event(&self, loss: f32, lr: f32, stats: &StepStats, clock: &Clock, loader: &Loader) -> StepEvent {
-        let (elapsed, wait) = (clock.since.elapsed().as_secs_f64().max(1e-9), loader.waited() - clock.waited);
-        let rate = clock.images as f64 / elapsed;
+    fn step_event(&self, loss: f32, lr: f32, stats: &StepStats, pace: &mut Pace, loader: &Loader) -> StepEvent {
+        let stretch = pace.stretch(loader.waited());
         StepEvent {
             step: self.step,
             epoch: self.step as f64 / self.batches as f64,
@@ -171,9 +184,18 @@ impl Trainer {
             lr,
             grad_norm: stats.grad_norm,
             skipped: stats.skipped,
-            images_per_second: rate,
-            waited: wait.as_secs_f64() / elapsed,
-            eta: (self.total_steps() - self.step) as f64 * self.config.train.batch as f64 / rate,
+            images_per_second: stretch.examples_per_second,
+            waited: stretch.waited,
+            eta: pace.left(&self.left()),
+        }
+    }
+
+    fn left(&self) -> Left {
+        let (t, done) = (&self.config.train, self.step / self.batches);
+        Left {
+            examples: (self.total_steps() - self.step) * t.batch,
+            evaluations: due(t.eval_every, done, t.epochs),
+            checkpoints: due(t.checkpoint_every, done, t.epochs),
         }
     }
 
@@ -189,11 +211,30 @@ impl Trainer {
         }
         each(&Event::Skipped(SkippedEvent {
             step: self.step,
+            validation: false,
             examples: new.count(),
             cut: new.cut,
             errors: new.errors.into_values().collect(),
             cut_at: new.cut_at.into_values().collect(),
         }));
+    }
+
+    /// Name the validation examples that could not be read, each once.
+    fn tell_left_out(&mut self, skipped: &Skipped, each: &mut impl FnMut(&Event)) {
+        let new: Vec<&String> = skipped.errors.values().filter(|e| !self.left_out.contains(*e)).collect();
+        let errors: Vec<String> = new.into_iter().cloned().collect();
+        self.left_out.extend(errors.iter().cloned());
+        if !errors.is_empty() {
+            let (step, examples) = (self.step, self.left_out.len());
+            each(&Event::Skipped(SkippedEvent {
+                step,
+                validation: true,
+                examples,
+                cut: 0,
+                errors,
+                cut_at: Vec::new(),
+            }));
+        }
     }
 
     /// As [`Trainer::evaluate_now`]; data that cannot be read are told and end nothing, unless unreadable ones are to.
@@ -229,11 +270,15 @@ impl Trainer {
             0 => source,
             count => data::some_of(&source, count, self.config.seed)?,
         };
+        let skipped = RefCell::new(Skipped::default());
         let (raw, ema) = self.both(|t, c| {
-            let r = evaluate::classes_quietly(t, &source, c, &c.sample, 0)?.report();
+            let m = evaluate::classes_quietly(t, &source, c, &c.sample, 0)?;
+            let r = m.report();
+            skipped.replace(m.skipped);
             let (score, sound) = (Metric::top1(r.top1), r.unanswered == 0);
             Ok(Measured { score, nll: Some(r.nll), exact: None, examples: r.examples, sound })
         })?;
+        self.tell_left_out(&skipped.take(), each);
         Ok(self.tell_evaluation(raw, ema, each))
     }
 
@@ -241,18 +286,24 @@ impl Trainer {
     fn evaluate_texts(&mut self, source: Sequences, each: &mut impl FnMut(&Event)) -> Result<bool> {
         let limit = self.config.train.eval_images;
         let captions = self.trained.model.is_conditional();
+        let skipped = RefCell::new(Skipped::default());
         let (raw, ema) = self.both(|t, c| match captions {
             true => {
                 let m = evaluate::captions(t, &source, c, &c.sample, limit)?;
                 let score = Metric::cider_d(m.scores()?.cider_d);
-                Ok(Measured { score, nll: None, exact: Some(m.exact()), examples: m.texts.len(), sound: true })
+                let (exact, examples) = (Some(m.exact()), m.texts.len());
+                skipped.replace(m.skipped);
+                Ok(Measured { score, nll: None, exact, examples, sound: true })
             }
             false => {
-                let b = evaluate::bounds(t, &source, c, evaluate::DRAWS, limit)?.bounds;
+                let evaluate::Bounded { bounds: b, skipped: bad, .. } =
+                    evaluate::bounds(t, &source, c, evaluate::DRAWS, limit)?;
+                skipped.replace(bad);
                 let score = Metric::bits_per_token(b.per_token().in_bits().mean);
                 Ok(Measured { score, nll: None, exact: None, examples: b.nats.len(), sound: true })
             }
         })?;
+        self.tell_left_out(&skipped.take(), each);
         Ok(self.tell_evaluation(raw, ema, each))
     }
 
@@ -297,18 +348,5 @@ impl Measured {
 
     fn is_as_good_as(&self, other: &Measured) -> bool {
         self.is_number() && (!other.is_number() || self.score.is_as_good_as(&other.score))
-    }
-}
-
-/// Since the last event: when that was, images trained on, time spent waiting for the loader until then.
-struct Clock {
-    since: Instant,
-    images: usize,
-    waited: Duration,
-}
-
-impl Clock {
-    fn start(loader: &Loader) -> Clock {
-        Clock { since: Instant::now(), images: 0, waited: loader.waited() }
     }
 }

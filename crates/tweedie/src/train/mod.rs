@@ -4,6 +4,7 @@
 mod event;
 mod fit;
 mod init;
+mod pace;
 mod set;
 mod step;
 mod targets;
@@ -12,6 +13,7 @@ mod uploads;
 pub use event::{Evaluation, Event, Metric, SavedEvent, SkippedEvent, StepEvent, WarningEvent};
 pub use set::{TrainingSet, build_tokenizer, open_classes, open_sequences};
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -81,6 +83,8 @@ pub struct Trainer {
     batches: usize,
     /// The best evaluation so far, and its step.
     best: Option<(Metric, usize)>,
+    /// Why validation examples were left out, as told so far.
+    left_out: HashSet<String>,
     key: Noise,
     drop_key: Noise,
     images: Images,
@@ -199,7 +203,21 @@ impl Trainer {
             step: 0,
             batches,
             best: None,
+            left_out: HashSet::new(),
         })
+    }
+
+    /// Examples of an epoch: images, captions or texts, or the windows that packed text is cut into.
+    pub fn training_examples(&self) -> usize {
+        self.splits.train_len()
+    }
+
+    /// Those that there are for evaluation.
+    pub fn validation_examples(&self) -> usize {
+        match &self.splits {
+            Splits::Classes { val, .. } => val.len(),
+            Splits::Sequences { val, .. } => val.len(),
+        }
     }
 
     /// The images that evaluation looks at; none for sequences.

@@ -18,7 +18,7 @@ use tweedie_engine::cpu;
 use super::form::{Form, Format};
 use super::model::usual;
 use crate::failure::{Failure, Result};
-use crate::report::{self, Progress, note};
+use crate::report::{self, Progress, note, terminal};
 use crate::shared::numbers;
 use child::Child;
 use gather::Growing;
@@ -128,14 +128,14 @@ pub fn run(args: &Args) -> Result<()> {
     let mut report = Report {
         version: env!("CARGO_PKG_VERSION"),
         preset: args.preset.clone(),
-        device: report::open_device(&args.device)?.device.to_string(),
+        device: report::open_device_named(&args.device)?.device.to_string(),
         threads: cpu::threads(),
         batch: args.batch,
         steps: args.steps,
         repeats: args.repeats,
         curves: Vec::new(),
     };
-    interrupt::install()?;
+    terminal::catch_interrupts("point")?;
     let progress = Progress::new();
     let finished = gather::all_and_show(
         &mut report,

@@ -4,6 +4,8 @@ mod floor;
 mod profile;
 mod synthetic;
 
+pub use floor::estimate as products_of_step;
+
 use std::time::Instant;
 
 use serde::Serialize;
@@ -153,7 +155,7 @@ impl Model {
         if self.point {
             interrupt::install()?;
         }
-        Ok(report::open_device(&self.device)?.device)
+        Ok(report::open_device_named(&self.device)?.device)
     }
 
     fn config(&self, batch: usize) -> Result<(Config, usize)> {

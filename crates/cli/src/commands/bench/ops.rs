@@ -128,12 +128,12 @@ fn text(r: &Report) -> String {
         r.name,
         r.repeats,
         r.ceilings.text(),
-        table.render()
+        table.shown()
     )
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let choice = report::open_device(&args.device)?;
+    let choice = report::open_device_named(&args.device)?;
     let setup = Setup::new(choice.device.clone(), args.quick);
     let mut entries = ops_list::bench_ops(&setup);
     if !args.only.is_empty() {

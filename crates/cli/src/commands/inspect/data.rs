@@ -8,7 +8,7 @@ use tweedie::data::{Source, Task};
 use tweedie::train::open_classes;
 
 use crate::failure::Result;
-use crate::report::{self, Align, Table};
+use crate::report::{self, Align, Bar, Progress, Table};
 use crate::shared::numbers;
 use crate::shared::sequence_args::SequenceArgs;
 
@@ -66,12 +66,20 @@ pub fn run(args: &Args) -> Result<()> {
         classes: args.classes.clone().unwrap_or_default(),
         ..DataConfig::default()
     };
+    let progress = Progress::new();
+    progress.tick(&format!("looking at {}", args.path));
     let d = open_classes(&Config { data, ..Config::default() })?;
+    drop(progress);
     let split = |name: &'static str, s: &Option<Source>| {
         s.as_ref().map(|s| {
             let first = s.get(0).ok().map(|i| [i.image.width, i.image.height, i.image.channels]);
             let check = if args.all { s.len() } else { 0 };
-            let unreadable = (0..check).filter_map(|i| s.get(i).err()).map(|e| e.to_string()).collect();
+            let bar = args.all.then(|| Bar::new(name));
+            let unreadable = (0..check)
+                .inspect(|i| bar.iter().filter(|_| i % 16 == 0).for_each(|b| b.at(*i, check)))
+                .filter_map(|i| s.get(i).err())
+                .map(|e| e.to_string())
+                .collect();
             Split { name, images: s.len(), per_class: d.class_counts(s), first_size: first, unreadable }
         })
     };
@@ -114,7 +122,7 @@ fn text(f: &Found, all: bool) -> String {
         }
     }
     f.notes.iter().for_each(|n| out += &format!("note: {n}\n"));
-    out += &format!("\n{}", table.render());
+    out += &format!("\n{}", table.shown());
     if f.classes.len() > SHOWN {
         out += &format!("and {} more classes\n", f.classes.len() - SHOWN);
     }

@@ -65,7 +65,7 @@ fn check_name(args: &Args, device: &Device) -> Result<()> {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let device = report::open_device(&args.device)?.device;
+    let device = report::open_device_named(&args.device)?.device;
     check_name(args, &device)?;
     let wanted = Wanted(args.op.clone());
     let start = Instant::now();
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<()> {
             [] => format!("PASS: {scope}\n"),
             f => format!("{}\nFAIL: {} checks failed; {scope}\n", f.join("\n"), f.len()),
         };
-        report::print(&format!("{}\n{legend}\n{verdict}", findings.table().render()))?;
+        report::print(&format!("{}\n{legend}\n{verdict}", findings.table().shown()))?;
     }
     match findings.failures().len() {
         0 => Ok(()),

@@ -135,7 +135,7 @@ fn print(t: &Tokenizer, file: String, text: Option<&str>, json: bool) -> Result<
         for (id, token) in cut.ids.iter().zip(&cut.tokens) {
             table.row(vec![id.to_string(), format!("`{token}`")]);
         }
-        out += &format!("\n{}\n{} tokens; decoded: {}\n", table.render(), cut.ids.len(), cut.decoded);
+        out += &format!("\n{}\n{} tokens; decoded: {}\n", table.shown(), cut.ids.len(), cut.decoded);
     }
     report::print(&out)
 }

@@ -9,7 +9,7 @@ use tweedie::train::open_classes;
 
 use super::texts::{self, TextArgs};
 use crate::failure::{Failure, Result};
-use crate::report::{self, Align, Table, note};
+use crate::report::{self, Align, Table, note, warn, with_bar};
 use crate::shared::model_args::ModelArgs;
 use crate::shared::names::{SAMPLERS, SCHEDULES, STARTS, one_of};
 use crate::shared::numbers;
@@ -109,6 +109,7 @@ pub fn run(args: &Args) -> Result<()> {
         false => args.sampler.clone(),
     };
     let guidances = if args.guidance.is_empty() || !tdd { vec![base.guidance] } else { args.guidance.clone() };
+    let settings = samplers.len() * guidances.len() * or(&args.steps, base.steps).len();
     let mut rows = Vec::new();
     for &sampler in &samplers {
         for &guidance in &guidances {
@@ -117,11 +118,18 @@ pub fn run(args: &Args) -> Result<()> {
                     return Err(Failure::input("--steps must be at least 1"));
                 }
                 let sample = SampleConfig { sampler, guidance, steps, ..base.clone() };
-                let m = evaluate::classes_quietly(&loaded.trained, source, &loaded.config, &sample, args.limit)?;
+                let what =
+                    if settings > 1 { format!("setting {} of {settings}", rows.len() + 1) } else { "images".into() };
+                let m = with_bar(&what, || {
+                    evaluate::classes_quietly(&loaded.trained, source, &loaded.config, &sample, args.limit)
+                })?;
+                if rows.is_empty() {
+                    m.skipped.errors.values().take(5).for_each(|e| warn(&format!("left out: {e}")));
+                }
                 let report = m.report();
                 if report.unanswered > 0 {
-                    note(&format!(
-                        "warning: {} of {} images have logits that are not finite; they count as wrong",
+                    warn(&format!(
+                        "{} of {} images have logits that are not finite; they count as wrong",
                         report.unanswered, report.examples
                     ));
                 }
@@ -166,13 +174,13 @@ fn text(rows: &[Row], tdd: bool, classes: Option<&[String]>) -> String {
             r.report.examples.to_string(),
         ]);
     }
-    let mut out = table.render();
+    let mut out = table.shown();
     if let (Some(names), Some(r)) = (classes, rows.last()) {
         let mut t = Table::new(&[("class", Left), ("top-1 %", Right)]);
         for (name, acc) in names.iter().zip(&r.report.per_class) {
             t.row(vec![name.clone(), acc.map_or("–".into(), |a| format!("{:.2}", 100.0 * a))]);
         }
-        out += &format!("\n{}", t.render());
+        out += &format!("\n{}", t.shown());
     }
     out
 }

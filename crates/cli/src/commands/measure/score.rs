@@ -165,7 +165,7 @@ fn text(s: &Scored) -> String {
         ]);
         t.row(cells);
     }
-    out += &t.render();
+    out += &t.shown();
     if s.rows.len() > 1 {
         let mut t = Table::new(&[
             ("less the first", Left),
@@ -185,7 +185,7 @@ fn text(s: &Scored) -> String {
                 range(&d.cider_d),
             ]);
         }
-        out += &format!("\n{}", t.render());
+        out += &format!("\n{}", t.shown());
     }
     let mut t = Table::new(&[
         ("captions", Left),
@@ -205,7 +205,7 @@ fn text(s: &Scored) -> String {
         cells.push(format!("{:.3}", r.scores.length_ratio));
         t.row(cells);
     }
-    out += &format!("\n{}", t.render());
+    out += &format!("\n{}", t.shown());
     if let Some(c) = &s.clip {
         out += &c.text();
     }

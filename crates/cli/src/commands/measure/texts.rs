@@ -14,7 +14,7 @@ use tweedie::train::open_sequences;
 
 use super::eval::{Args, Split};
 use crate::failure::{Failure, Result};
-use crate::report::{self, Align, Table, note};
+use crate::report::{self, Align, Table, note, terminal, warn, with_bar};
 use crate::shared::names::{RANKS, UNMASKINGS, one_of};
 use crate::shared::numbers;
 use crate::shared::sampling_flags::{UsedFlags, meaningless};
@@ -112,7 +112,7 @@ fn check(args: &Args, loaded: &Loaded) -> Result<()> {
 pub fn run(args: &Args, loaded: &Loaded) -> Result<()> {
     check(args, loaded)?;
     let settings = settings(args, loaded)?;
-    interrupt::install()?;
+    terminal::catch_interrupts("batch")?;
     let (source, origin) = sequences(args, loaded)?;
     note(&format!("{}: step {}, {} sequences ({origin})", loaded.checkpoint.display(), loaded.step, source.len()));
     match loaded.config.data.task {
@@ -124,7 +124,7 @@ pub fn run(args: &Args, loaded: &Loaded) -> Result<()> {
 /// Say what Ctrl-C has left undone.
 fn stopped(e: tweedie::Error, what: &str) -> Failure {
     if matches!(e, tweedie::Error::Interrupted) {
-        note(&format!("interrupted while {what}; nothing was measured. --limit N takes fewer"));
+        terminal::stopped(&format!("interrupted while {what}; nothing was measured. --limit N takes fewer"));
     }
     e.into()
 }
@@ -171,7 +171,7 @@ fn text(args: &Args, loaded: &Loaded, source: &Sequences, settings: &[SampleConf
 }
 
 fn samples(args: &Args, loaded: &Loaded, sample: &SampleConfig, n: u32) -> Result<Samples> {
-    let mut made = evaluate::samples(&loaded.trained, sample, n, &interrupt::requested)
+    let mut made = with_bar("writing samples", || evaluate::samples(&loaded.trained, sample, n, &interrupt::requested))
         .map_err(|e| stopped(e, "samples were written"))?;
     if let Some(dir) = &args.text.out {
         std::fs::create_dir_all(dir)?;
@@ -200,13 +200,15 @@ fn samples_text(s: &Samples) -> String {
     cells.extend(d.distinct.iter().chain([&d.self_bleu4]).map(|v| format!("{v:.4}")));
     cells.push(format!("{:.1}", 100.0 * d.unique));
     t.row(cells);
-    t.render()
+    t.shown()
 }
 
 fn bound(args: &Args, loaded: &Loaded, source: &Sequences, draws: usize) -> Result<Bound> {
-    let evaluate::Bounded { bounds: b, chars, unknown } =
+    let evaluate::Bounded { bounds: b, chars, unknown, skipped } = with_bar("bound", || {
         evaluate::bounds_until(&loaded.trained, source, &loaded.config, draws, args.limit, &interrupt::requested)
-            .map_err(|e| stopped(e, "the bound was computed"))?;
+    })
+    .map_err(|e| stopped(e, "the bound was computed"))?;
+    skipped.errors.values().take(5).for_each(|e| warn(&format!("left out: {e}")));
     let (estimate, tokens) = (b.per_token(), b.weight.iter().sum::<f64>());
     let bits = estimate.in_bits();
     let per_char = tokens / chars.max(1) as f64;
@@ -243,7 +245,7 @@ fn bound_text(b: &Bound) -> String {
         format!("{:.4}", b.bits_per_char),
         format!("{:.4}", b.bits_per_char_error),
     ]);
-    format!("{}\nUpper bounds on −log p; ±: one standard error.\n", t.render())
+    format!("{}\nUpper bounds on −log p; ±: one standard error.\n", t.shown())
 }
 
 /// Every combination of what the flags list, over the run's own settings.

@@ -12,7 +12,7 @@ use tweedie_figures::{Axis, Drawing, Figure, LinesSpec, Series, Tile, TilesSpec}
 
 use super::{Finished, fit, loss_figure};
 use crate::failure::{Failure, Result};
-use crate::report::{self, Align, Table, note};
+use crate::report::{self, Align, Table, note, with_bar};
 use crate::shared::{image_input, recipe};
 
 const STEPS: [usize; 6] = [1, 2, 4, 8, 16, 32];
@@ -39,8 +39,9 @@ pub fn run(sets: &[String], out: &Path, device: &Device) -> Result<String> {
     for (name, method) in [("TDD", Method::Tdd), ("MDD", Method::Mdd)] {
         let mut config = config.clone();
         config.model.method = method;
+        note("");
         note(&format!(
-            "\n{name}: {}",
+            "{name}: {}",
             match method {
                 Method::Tdd => "every word of a caption a one-hot vector under Gaussian noise, all denoised at once",
                 Method::Mdd => "its masked twin, the same network that fills in masked words",
@@ -57,7 +58,7 @@ pub fn run(sets: &[String], out: &Path, device: &Device) -> Result<String> {
     let test = Sequences::new(test, tdd.session.trainer().trained.tokenizer()?.clone(), &layout)?;
     note("");
     note("captions for the test images");
-    let (of_tdd, of_mdd) = (measure(tdd, &test)?, measure(mdd, &test)?);
+    let (of_tdd, of_mdd) = (with_bar("TDD", || measure(tdd, &test))?, with_bar("MDD", || measure(mdd, &test))?);
     let figures = out.join("figures");
     for (name, drawing) in [
         ("curves", curves(tdd, mdd)?),
@@ -74,11 +75,11 @@ pub fn run(sets: &[String], out: &Path, device: &Device) -> Result<String> {
          figures ({}): curves, loss, steps, samples (.svg and .png)\n\n\
          next:\n  \
          tweedie caption {run}/tdd {run}/images/5.png\n  \
-         tweedie trace {run}/tdd {run}/images/5.png   how a caption comes about\n  \
+         tweedie trace {run}/tdd {run}/images/5.png  as it comes about\n  \
          tweedie eval {run}/tdd --steps 1,5,20\n  \
          tweedie data inspect embedded:shapes\n  \
          tweedie train shapes --set process.schedule=vocab-aware --set train.noisy_copies=4\n  \
-         tweedie config show shapes                every setting, with its value\n",
+         tweedie config show shapes   every setting\n",
         test.len(),
         table(tdd, mdd, &of_tdd, &of_mdd)?,
         examples(&of_tdd.full, &of_mdd.full),
@@ -123,7 +124,7 @@ fn table(tdd: &Finished, mdd: &Finished, of_tdd: &Measured, of_mdd: &Measured) -
             ]);
         }
     }
-    Ok(table.render())
+    Ok(table.shown())
 }
 
 /// The first examples, and the first behind them for which `wrong` holds (others where there are too few).

@@ -30,11 +30,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tweedie::files;
 use tweedie::run_dir::Environment;
-use tweedie::{files, interrupt};
 
 use crate::failure::{Failure, Result};
-use crate::report::{self, note};
+use crate::report::{self, note, terminal, with_bar};
 use crate::shared::numbers;
 use measurements::Measurements;
 use plan::Plan;
@@ -97,7 +97,8 @@ pub fn run(args: &Args) -> Result<()> {
             .hint("name a folder that transformers' save_pretrained wrote"));
     }
     note(&plan.said());
-    interrupt::install()?;
+    note(&format!("device: {}", choice.device));
+    terminal::catch_interrupts("step")?;
     if let Some(budget) = args.budget {
         plan = Plan::new(args, budget::share(&plan, budget, &out, &choice.device)?)?;
     }
@@ -106,8 +107,10 @@ pub fn run(args: &Args) -> Result<()> {
     let mut measured = Measurements::new(&plan, &finished, &choice.device, args.clip.as_deref());
     let mut sections = Vec::new();
     for (i, &what) in plan.what.iter().enumerate() {
-        note(&format!("measuring {} of {}: {}", i + 1, plan.what.len(), name_of(what)));
-        let section = experiments::make(what, &mut measured)?;
+        let title = format!("measuring {} of {}: {}", i + 1, plan.what.len(), name_of(what));
+        note(&title);
+        terminal::is_at("measurement");
+        let section = with_bar(&name_of(what), || experiments::make(what, &mut measured))?;
         write(&section, &out)?;
         sections.push(section);
     }

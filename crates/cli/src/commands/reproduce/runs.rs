@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use tweedie::config::{Config, Method};
 use tweedie::data::Task;
 use tweedie::run_dir::RunDir;
-use tweedie::train::{Event, TrainingSet};
+use tweedie::train::{StepEvent, TrainingSet};
 use tweedie::{Session, checkpoint, files, interrupt};
 use tweedie_engine::Device;
 
 use super::plan::{Plan, Planned};
-use crate::commands::train::{attended, left_out};
+use crate::commands::train::{View, attended, watch};
 use crate::failure::{Failure, Result};
-use crate::report::{self, Progress, note};
+use crate::report::{self, note, terminal};
 
 /// What this command notes in a run's folder beside what `tweedie train` writes.
 const NOTE: &str = "reproduce.json";
@@ -89,7 +89,7 @@ fn train_one(r: &Planned, path: &Path, device: &Device, title: &str, pace: &Pace
     let open = |tokenizer: &Path| TrainingSet::open(&r.config, Some(tokenizer));
     let mut session = attended(Session::create_or_resume(path, &r.config, open, device)?);
     session.notes().iter().for_each(|n| note(n));
-    let (first, epochs, before) = (session.trainer().step(), r.config.train.epochs, seconds(path));
+    let (first, before) = (session.trainer().step(), seconds(path));
     let started = Instant::now();
     let left = match pace.seconds(work(r) * (r.steps - first.min(r.steps)) as f64 / r.steps.max(1) as f64 + after) {
         Some(s) => format!(", about {} left", report::duration(s)),
@@ -97,26 +97,14 @@ fn train_one(r: &Planned, path: &Path, device: &Device, title: &str, pace: &Pace
     };
     let from = if first > 0 { format!(", from step {first}") } else { String::new() };
     note(&format!("{title}{from}{left}"));
-    let progress = Progress::new();
-    let share = |steps: usize| work(r) * steps as f64 / r.steps.max(1) as f64;
-    session.train(|event| match event {
-        Event::Step(s) => {
-            // The pace of this run stands in where none is known.
-            let here = Pace { work: share(s.step - first), seconds: started.elapsed().as_secs_f64() };
-            let all = s.eta + pace.seconds(after).or(here.seconds(after)).unwrap_or(0.0);
-            let left = report::duration(all);
-            let at = format!("epoch {:.1} of {epochs}, loss {:.3}", s.epoch, s.loss);
-            progress.tick(&format!("{title}: {at}, about {left} left in all"));
-        }
-        Event::Skipped(s) if !s.errors.is_empty() => {
-            let (head, named) = left_out(s.examples, &s.errors);
-            note(&head);
-            named.iter().for_each(|e| note(&format!("  {e}")));
-        }
-        Event::Warning(w) => note(&format!("warning: {}", w.message)),
-        _ => {}
-    })?;
-    drop(progress);
+    let (pace, of_step) = (*pace, work(r) / r.steps.max(1) as f64);
+    let view = View::of_several(&session, move |s: &StepEvent| {
+        // The pace of this run stands in where none is known.
+        let here = Pace { work: of_step * (s.step - first) as f64, seconds: started.elapsed().as_secs_f64() };
+        pace.seconds(after).or(here.seconds(after)).unwrap_or(0.0)
+    });
+    watch(&mut session, &view)?;
+    drop(view);
     let spent = json!({"seconds": before + started.elapsed().as_secs_f64()});
     files::write_atomic(&path.join(NOTE), &serde_json::to_vec_pretty(&spent)?)?;
     Ok(session.trainer().step() - first)
@@ -142,7 +130,7 @@ fn step_work(c: &Config) -> f64 {
 }
 
 /// Work done and the time it took.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Pace {
     work: f64,
     seconds: f64,
@@ -165,7 +153,7 @@ pub fn stop_if_asked(at: &str) -> Result<()> {
     if !interrupt::requested() {
         return Ok(());
     }
-    note(&format!("interrupted {at}; what was trained is saved. Go on with: {}", command_line()));
+    terminal::stopped(&format!("interrupted {at}; what was trained is saved. Go on with:\n{}", command_line()));
     Err(Failure::interrupted())
 }
 

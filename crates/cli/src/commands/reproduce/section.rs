@@ -197,13 +197,13 @@ impl Section {
                     format!("{:.2}", r.ours.standard_error()),
                 ]);
             }
-            out += &table.render();
+            out += &table.shown();
         }
         for g in &self.grids {
             let columns: Vec<(&str, Align)> = g.columns.iter().map(|(c, a)| (c.as_str(), *a)).collect();
             let mut table = Table::new(&columns);
             g.rows.iter().for_each(|r| table.row(r.clone()));
-            out += &table.render();
+            out += &table.shown();
         }
         for c in &self.claims {
             out += &format!("{}: paper {}, ours {}: {}\n", c.what, c.of_paper(), c.of_ours(), c.verdict());

@@ -16,6 +16,7 @@ use tweedie_engine::{DType, Device, Tape, Tensor};
 
 use crate::error::{Error, Result};
 use crate::image::Image;
+use crate::progress::{self, Work};
 use crate::random::{Draw, Stream};
 use crate::tensors;
 use config::{Config, read_json};
@@ -141,6 +142,7 @@ impl Clip {
         let ready: Vec<Vec<f32>> = images.into_par_iter().map(|i| self.prepare(i)).collect::<Result<_>>()?;
         let mut out = Vec::with_capacity(ready.len());
         for batch in ready.chunks(BATCH) {
+            progress::tell(Work::Clip, out.len(), ready.len());
             out.extend(self.image_batch(batch)?);
         }
         Ok(out)
@@ -166,7 +168,8 @@ impl Clip {
         let mut order: Vec<usize> = (0..ids.len()).collect();
         order.sort_by_key(|&i| ids[i].len());
         let mut out = vec![Vec::new(); texts.len()];
-        for batch in order.chunks(BATCH) {
+        for (k, batch) in order.chunks(BATCH).enumerate() {
+            progress::tell(Work::Clip, k * BATCH, order.len());
             let rows: Vec<&[u32]> = batch.iter().map(|&i| ids[i].as_slice()).collect();
             for (&i, f) in batch.iter().zip(self.text_batch(&rows)?) {
                 out[i] = f;

@@ -1,7 +1,9 @@
 //! The products of a training step by themselves: no step can be faster than these.
 
-use tweedie::config::Config;
+use tweedie::config::{Config, Method};
+use tweedie::data::Task;
 use tweedie::model::{ConditionAttention, Pool};
+use tweedie_engine::Device;
 use tweedie_engine::ops::linear;
 
 use super::super::ops::{Setup, TapeOp, Timer};
@@ -13,6 +15,12 @@ struct Product {
     inner: usize,
     outer: usize,
     count: usize,
+}
+
+impl Product {
+    fn flops(&self) -> f64 {
+        6.0 * self.rows as f64 * (self.inner * self.outer * self.count) as f64
+    }
 }
 
 /// Four products of a block over `rows` tokens of width `d`.
@@ -33,6 +41,9 @@ fn products(c: &Config) -> Vec<Product> {
             Pool::Mean => 1,
         };
         all.push(Product { rows: b * cond, inner: e.width, outer: d.width, count: 1 });
+    }
+    if c.data.task == Task::Class && c.model.method == Method::Mdd {
+        return all; // a linear head
     }
     let rows = b * c.train.noisy_copies;
     if d.condition_attention == ConditionAttention::Prefix {
@@ -56,7 +67,24 @@ pub fn measure(c: &Config, setup: &Setup, timer: &Timer) -> Result<(f64, f64)> {
         })?;
         let one = timer.seconds(|| op.both().unwrap_or(Ok(())))?;
         seconds += one * p.count as f64;
-        flops += 6.0 * (p.rows * p.inner * p.outer * p.count) as f64;
+        flops += p.flops();
     }
     Ok((seconds, flops))
+}
+
+/// About how many seconds all products of a step take, by the speed of the largest, of which only some rows are timed: a fraction of a
+/// second is enough for a network of any size.
+pub fn estimate(c: &Config, device: &Device) -> Result<f64> {
+    const TIMED: f64 = 1e9;
+    let all = products(c);
+    let Some(largest) = all.iter().max_by(|a, b| a.flops().total_cmp(&b.flops())) else { return Ok(0.0) };
+    let row = 6.0 * (largest.inner * largest.outer) as f64;
+    let rows = largest.rows.min((TIMED / row) as usize).max(16);
+    let setup = Setup::new(device.clone(), true);
+    let mut op = TapeOp::make(&setup, &[&[rows, largest.inner]], &[&[largest.outer, largest.inner]], |t, v| {
+        linear::linear(t, &v[0], &v[1], None, None, None)
+    })?;
+    let timer = Timer { device: device.clone(), repeats: 7 };
+    let seconds = timer.seconds(|| op.both().unwrap_or(Ok(())))?;
+    Ok(all.iter().map(Product::flops).sum::<f64>() * seconds / (rows as f64 * row))
 }

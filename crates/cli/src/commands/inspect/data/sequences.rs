@@ -11,7 +11,7 @@ use tweedie::train::{build_tokenizer, open_sequences};
 
 use super::Args;
 use crate::failure::Result;
-use crate::report::{self, Align, Table};
+use crate::report::{self, Align, Progress, Table};
 
 /// Examples that are looked at unless all are asked for.
 const SAMPLE: usize = 100_000;
@@ -71,6 +71,8 @@ pub fn run(args: &Args, task: Task) -> Result<()> {
     let (tokenizer, tokens) = if task == Task::Caption { ("word:5000", 32) } else { ("chars", 256) };
     data.tokens = args.tokens.unwrap_or(tokens);
     data.tokenizer = args.tokenizer.clone().unwrap_or_else(|| tokenizer.into());
+    let progress = Progress::new();
+    progress.tick(&format!("opening {} and making a tokenizer", args.path));
     let set = open_sequences(&data, 0)?;
     let tokenizer = Arc::new(build_tokenizer(&data.tokenizer, &set)?);
     let mut notes = [set.notes.clone(), tokenizer.notes().to_vec()].concat();
@@ -79,11 +81,13 @@ pub fn run(args: &Args, task: Task) -> Result<()> {
     let test = if is_test { &None } else { &set.test };
     for (name, source) in [("train", &set.train), ("evaluation", &set.val), ("test", test)] {
         let Some(source) = source else { continue };
+        progress.tick(&format!("{name}: looking at {} examples", report::count(source.len())));
         let sequences = Sequences::new(source.clone(), tokenizer.clone(), &data.sequence_config());
         let windows = sequences.as_ref().map_or(0, Sequences::len);
         sequences.err().into_iter().for_each(|e| notes.push(format!("{name}: {e}")));
         splits.push(look(name, source, windows, &tokenizer, &data.sequence_config(), args.all));
     }
+    drop(progress);
     let first = set.train.as_ref().or(set.val.as_ref());
     let found = Found {
         examples: first.map_or(Vec::new(), |s| examples(&set, s, &tokenizer, &data.sequence_config())),
@@ -231,7 +235,7 @@ fn text(f: &Found) -> String {
         row.extend([percent(s.unknown), number(s.bad)]);
         table.row(row);
     }
-    out += &table.render();
+    out += &table.shown();
     for s in f.splits.iter().filter(|s| s.looked_at < s.examples) {
         out += &format!(
             "{}: {} of {} examples were looked at; --all looks at every one\n",

@@ -18,7 +18,7 @@ use tweedie::run::Loaded;
 use super::super::eval::Args;
 use super::{bound_text, name, sampler_name, stopped, uncommitted};
 use crate::failure::Result;
-use crate::report::{self, Align, Table, note};
+use crate::report::{self, Align, Table, note, warn, with_bar};
 use crate::shared::clip_scores::{ClipRows, Judge};
 
 /// Draws of the bootstrap.
@@ -69,8 +69,14 @@ pub fn run(args: &Args, loaded: &Loaded, source: &Sequences, settings: &[SampleC
     };
     let (mut rows, mut made, mut last) = (Vec::new(), Vec::new(), Captions::default());
     for s in settings {
-        last = evaluate::captions_until(&loaded.trained, source, &loaded.config, s, args.limit, &interrupt::requested)
-            .map_err(|e| stopped(e, "captions were written"))?;
+        let what = match settings.len() {
+            1 => "writing captions".to_string(),
+            n => format!("setting {} of {n}", rows.len() + 1),
+        };
+        let stop = &interrupt::requested;
+        last =
+            with_bar(&what, || evaluate::captions_until(&loaded.trained, source, &loaded.config, s, args.limit, stop))
+                .map_err(|e| stopped(e, "captions were written"))?;
         let scores = last.scores()?;
         rows.push(Row {
             sampler: s.sampler,
@@ -90,7 +96,7 @@ pub fn run(args: &Args, loaded: &Loaded, source: &Sequences, settings: &[SampleC
             made.push(last.texts.clone());
         }
     }
-    last.skipped.errors.values().take(5).for_each(|e| note(&format!("left out: {e}")));
+    last.skipped.errors.values().take(5).for_each(|e| warn(&format!("left out: {e}")));
     if let Some(dir) = &args.text.out {
         write(dir, source, &last)?;
     }
@@ -184,7 +190,7 @@ fn table(rows: &[Row]) -> String {
             s.images.to_string(),
         ]);
     }
-    t.render()
+    t.shown()
 }
 
 /// `captions.json` as COCO wants results, `references.json` as COCO gives captions: what `tweedie score` reads.
