@@ -1,5 +1,6 @@
 //! A training with its folder on disk: created or gone on with, logged, saved, pruned. Begin with [`Session::create`].
 
+mod calibrate;
 mod keeper;
 mod log;
 mod snapshot;
@@ -292,12 +293,14 @@ impl Session {
         *resumed = Some(trainer.step() as u64);
         result?;
         synced?;
+        let undrawn = undrawn.map(|e| format!("the last look at samples was not drawn: {e}"));
+        let calibrated = calibrate::at_the_end(dir, trainer, &**stop);
         Ok(Finished {
             path: dir.path().to_path_buf(),
             step: trainer.step(),
             total_steps: trainer.total_steps(),
             best: trainer.best(),
-            notes: undrawn.map(|e| format!("the last look at samples was not drawn: {e}")).into_iter().collect(),
+            notes: undrawn.into_iter().chain(calibrated).collect(),
         })
     }
 }
