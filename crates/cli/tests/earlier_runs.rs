@@ -103,7 +103,12 @@ fn goes_on(dir: &Path, last: &str) {
 fn a_run_of_classes_evaluates_and_goes_on() {
     let (_kept, dir) = fixture("digits");
     let sweep = ["--steps", "1,20", "--guidance", "1,2", "--sampler", "argmax,ancestral", "--json"];
-    assert_like(&json(&dir, &[&["eval", "run"], &sweep[..]].concat()), &expected(&dir, "eval.json"), 0.05);
+    let mut rows = json(&dir, &[&["eval", "run"], &sweep[..]].concat());
+    // Later versions tell more.
+    let posterior = rows.as_array_mut().unwrap().pop().unwrap();
+    assert_eq!(posterior["sampler"], "posterior");
+    rows.as_array_mut().unwrap().iter_mut().for_each(|r| drop(r.as_object_mut().unwrap().remove("auroc").unwrap()));
+    assert_like(&rows, &expected(&dir, "eval.json"), 0.05);
     goes_on(&dir, "step-00000160");
 }
 

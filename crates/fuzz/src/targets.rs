@@ -69,7 +69,7 @@ fn png(mark: u8) -> Vec<u8> {
 
 // Pictures.
 
-const PICTURES: [&str; 13] = [
+const PICTURES: [&str; 20] = [
     "lossy.webp",
     "lossless.webp",
     "alpha.webp",
@@ -83,6 +83,13 @@ const PICTURES: [&str; 13] = [
     "baseline.jpg",
     "progressive.jpg",
     "cmyk.jpg",
+    "palette.gif",
+    "rgb.bmp",
+    "palette.bmp",
+    "lzw.tiff",
+    "palette.tiff",
+    "held.jpg",
+    "held.png",
 ];
 
 fn pictures() -> Vec<Vec<u8>> {

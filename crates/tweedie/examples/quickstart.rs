@@ -15,7 +15,9 @@ fn main() -> Result<()> {
 
     let classifier = Classifier::open(&run)?;
     let item = test.get(7)?;
-    println!("a {}: {}", item.label, classifier.classify(&item.image)?.top(3));
+    let answer = classifier.classify(&item.image)?;
+    println!("a {}: {}", item.label, answer.top(3));
+    println!("the sampler says {} and is settled to {:.0} %", answer.sampled, 100.0 * answer.certainty);
 
     let images = (0..test.len()).map(|i| Ok(test.get(i)?.image)).collect::<Result<Vec<_>>>()?;
     let answers = classifier.classify_all(&images)?;

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::generate::{Step, Token};
 use crate::image::Image;
 use crate::run::{self, Weights};
-use crate::sample::{ClassSampler, Prediction, Sampler, softmax};
+use crate::sample::{ClassSampler, Posterior, Prediction, Sampler, argmax, softmax};
 use crate::trained::{Shared, Trained};
 
 /// Classes with their probabilities, the most likely first.
@@ -40,6 +40,53 @@ impl fmt::Display for Ranking {
     }
 }
 
+/// What a model says of an image.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// Probabilities of the classes given the image: the model's [`Posterior`].
+    pub posterior: Ranking,
+    /// The class that its sampler ends at, mostly the same.
+    pub sampled: String,
+    /// How settled the sampler is on that class at its last step. It says little about the image: a sampler becomes sure of whatever it
+    /// chose at first.
+    pub certainty: f64,
+}
+
+impl Answer {
+    /// The most likely class.
+    pub fn best(&self) -> Option<&str> {
+        self.posterior.best()
+    }
+
+    /// The probability of that.
+    pub fn probability(&self) -> f64 {
+        self.posterior.0.first().map_or(0.0, |c| c.1)
+    }
+
+    /// The `k` most likely classes.
+    #[must_use]
+    pub fn top(&self, k: usize) -> Ranking {
+        self.posterior.top(k)
+    }
+
+    /// Where the sampler ends at another class than the most likely one: both, in words.
+    pub fn disagreement(&self) -> Option<String> {
+        let best = self.best().filter(|best| *best != self.sampled)?;
+        Some(format!("sampler says {}, posterior {best}", self.sampled))
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}", self.posterior)?;
+        self.disagreement().map_or(Ok(()), |d| write!(f, " ({d})"))
+    }
+}
+
+/// Images that are asked for at once, on a GPU: always as many, since its products of other sizes differ in the last bits. A CPU takes
+/// one after another for the same reason.
+const GPU_BATCH: usize = 64;
+
 /// A trained model that says what is on an image.
 ///
 /// ```no_run
@@ -53,6 +100,7 @@ impl fmt::Display for Ranking {
 pub struct Classifier<'a> {
     trained: Shared<'a, Trained>,
     sampler: ClassSampler<'a>,
+    posterior: Posterior<'a>,
 }
 
 impl Classifier<'static> {
@@ -72,7 +120,8 @@ impl<'a> Classifier<'a> {
             return Err(Error::Input("this model writes text; it knows no classes: open it with Generator".into()));
         }
         let sampler = ClassSampler::new(trained.clone(), sample)?;
-        Ok(Classifier { trained, sampler })
+        let posterior = Posterior::new(trained.clone())?;
+        Ok(Classifier { trained, sampler, posterior })
     }
 
     /// Sample by a sampler of your own.
@@ -87,25 +136,40 @@ impl<'a> Classifier<'a> {
     }
 
     /// What is on an image.
-    pub fn classify(&self, image: &Image) -> Result<Ranking> {
+    pub fn classify(&self, image: &Image) -> Result<Answer> {
         let all = self.classify_all(std::slice::from_ref(image))?;
         all.into_iter().next().ok_or_else(|| Error::Input("there is no image".into()))
     }
 
-    /// What is on each of some images. The noise is the same for all: an answer does not depend on what else is asked for.
-    pub fn classify_all(&self, images: &[Image]) -> Result<Vec<Ranking>> {
-        if images.is_empty() {
-            return Ok(Vec::new());
+    /// What is on each of some images. An answer does not depend on what else is asked for, to the last bit: the noise is the same for
+    /// all, and so is the size of what is computed at once.
+    pub fn classify_all(&self, images: &[Image]) -> Result<Vec<Answer>> {
+        let size = if self.trained.model.device() == Device::Cpu { 1 } else { GPU_BATCH };
+        let mut answers = Vec::with_capacity(images.len());
+        for some in images.chunks(size) {
+            let mut batch = some.to_vec();
+            batch.resize(size, Image::filled(1, 1, &[0]));
+            let all = self.classify_batch(&self.trained.images(&batch)?, &vec![0; size])?;
+            answers.extend(all.into_iter().take(some.len()));
         }
-        self.classify_batch(&self.trained.images(images)?, &vec![0; images.len()])
+        Ok(answers)
     }
 
-    /// What is on images \[B, channels, side, side\], each with the noise of its own id.
-    pub fn classify_batch(&self, images: &Tensor, examples: &[u32]) -> Result<Vec<Ranking>> {
+    /// What is on images \[B, channels, side, side\], each sampled with the noise of its own id.
+    pub fn classify_batch(&self, images: &Tensor, examples: &[u32]) -> Result<Vec<Answer>> {
         check_ids(images, examples)?;
-        let logits = self.sampler.logits(images, examples)?;
-        check_numbers(&logits)?;
-        Ok(logits.chunks_exact(self.trained.model.sizes().vocab).map(|l| self.ranked(&softmax(l))).collect())
+        let (sampled, posterior) = (self.sampler.logits(images, examples)?, self.posterior.logits(images)?);
+        check_numbers(&sampled)?;
+        check_numbers(&posterior)?;
+        let vocab = self.trained.model.sizes().vocab;
+        Ok(sampled.chunks_exact(vocab).zip(posterior.chunks_exact(vocab)).map(|(s, p)| self.answer(s, p)).collect())
+    }
+
+    fn answer(&self, sampled: &[f32], posterior: &[f32]) -> Answer {
+        let (sampled, posterior) = (softmax(sampled), self.ranked(&softmax(posterior)));
+        let class = argmax(&sampled);
+        let name = self.trained.class_names.get(class).cloned().unwrap_or_default();
+        Answer { posterior, sampled: name, certainty: sampled[class] }
     }
 
     /// How the answer for one image \[1, channels, side, side\] comes about, with the `top` most likely classes of each step. The masked

@@ -33,7 +33,7 @@
 //! | [`model`], [`config`], [`settings`], [`recipe`] | networks, and every setting of a run |
 //! | [`loss`], [`bound`] | what is minimised; how likely tokens are |
 //! | [`trained`], [`sample`], [`generate`], [`classify`] | a trained network in use: logits, tokens, texts, classes, traces |
-//! | [`metrics`], [`evaluate`] | scores, over whole data sets |
+//! | [`metrics`], [`calibration`], [`evaluate`] | scores, over whole data sets; probabilities that can be trusted |
 //! | [`train`], [`session`], [`run`], [`runs`], [`run_dir`], [`checkpoint`] | training, on disk |
 //!
 //! # What you can replace
@@ -54,6 +54,7 @@
 
 pub mod augment;
 pub mod bound;
+pub mod calibration;
 pub mod checkpoint;
 pub mod classify;
 pub mod config;
@@ -87,7 +88,8 @@ pub mod tokenize;
 pub mod train;
 pub mod trained;
 
-pub use classify::{Classifier, Ranking};
+pub use calibration::Calibration;
+pub use classify::{Answer, Classifier, Ranking};
 pub use config::Config;
 pub use data::Dataset;
 pub use error::{Error, Result};

@@ -101,8 +101,8 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
     };
     // The run's own algorithms of products give its own bits. Those of another GPU or library are no use, and none are needed.
     let _ = dir.read_products().map(|text| device.import_products(&text));
-    let Chosen { path: checkpoint, state, weights } = chosen;
-    if let Some(tensor) = tensors::first_not_finite(&weights) {
+    let Chosen { path: checkpoint, state, weights: values } = chosen;
+    if let Some(tensor) = tensors::first_not_finite(&values) {
         return Err(Error::Input(format!(
             "{}: {tensor} holds values that are not finite: the training had diverged there; pass an earlier checkpoint \
              ({}/step-N), or train again with a lower train.lr",
@@ -122,8 +122,9 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
     };
     let mut model = Model::new(&config.model, config.sizes(), device, dtype, config.seed)?
         .with_per_token_time(config.clean_tokens() > 0.0);
-    set_weights(&mut model.params, Named::new(&checkpoint, weights))?;
-    let trained = Trained::new(&config, model, state.classes, tokenizer)?;
+    set_weights(&mut model.params, Named::new(&checkpoint, values))?;
+    let mut trained = Trained::new(&config, model, state.classes, tokenizer)?;
+    trained.temperature = dir.read_calibration(state.step, weights).map(|c| c.temperature);
     Ok(Loaded { trained, config, checkpoint, step: state.step, notes })
 }
 

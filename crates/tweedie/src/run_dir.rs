@@ -1,7 +1,9 @@
 //! The folder of a run: settings, surroundings, metrics, checkpoints, samples, figures. [`RunDir`] knows where everything lies and
 //! lets one process at a time write.
 
+mod calibrations;
 mod environment;
+mod inside;
 mod metrics;
 
 pub use environment::{Build, Environment, InitFrom, utc};
@@ -113,9 +115,9 @@ impl RunDir {
             },
             Some(run) => format!("{shown} is a part of the run {run}, not a run; pass {run}"),
             None if path.is_file() => format!("{shown} is a file, not the folder of a run; pass RUN or {WHOLE}"),
-            None => {
+            None => inside::told(path).unwrap_or_else(|| {
                 format!("{shown} is not a run: it has no {CONFIG}; start one with: tweedie train RECIPE --out {shown}")
-            }
+            }),
         }))
     }
 

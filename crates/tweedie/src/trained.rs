@@ -29,6 +29,8 @@ pub struct Trained {
     pub layout: Layout,
     /// What is done to images before it sees them; none for a model without a condition.
     pub transform: Option<Transform>,
+    /// Of classes: the temperature of its posterior ([`Posterior`](crate::sample::Posterior)); none where it was never fitted.
+    pub temperature: Option<f64>,
 }
 
 impl Trained {
@@ -45,12 +47,21 @@ impl Trained {
             false => None,
         };
         let process = config.process.build(config.model.classes)?;
-        Ok(Trained { model, process, class_names, tokenizer, layout: config.data.sequence_config().layout, transform })
+        let layout = config.data.sequence_config().layout;
+        Ok(Trained { model, process, class_names, tokenizer, layout, transform, temperature: None })
     }
 
     /// A network and its process alone, without names, texts or images: enough to sample tokens.
     pub fn bare(model: Model, process: Process) -> Trained {
-        Trained { model, process, class_names: Vec::new(), tokenizer: None, layout: Layout::Lines, transform: None }
+        Trained {
+            model,
+            process,
+            class_names: Vec::new(),
+            tokenizer: None,
+            layout: Layout::Lines,
+            transform: None,
+            temperature: None,
+        }
     }
 
     /// What it is for.

@@ -148,3 +148,20 @@ fn what_cannot_be_classified_is_refused() {
         assert!(Classifier::new(trained, &wrong).err().unwrap().to_string().contains(word));
     }
 }
+
+/// To the last bit, alone or among others, wherever it stands.
+#[test]
+fn an_answer_does_not_depend_on_the_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = Session::create(dir.path().join("r"), &tiny(), bars(3), &CPU).unwrap().run(|_| {}).unwrap();
+    let c = Classifier::open(&run).unwrap();
+    assert!(c.trained().temperature.is_some(), "fitted at the end of the training");
+    let images: Vec<Image> = (0..9_u8).map(|i| Image::filled(8, 8, &[28 * i])).collect();
+    let all = c.classify_all(&images).unwrap();
+    let alone: Vec<_> = images.iter().map(|i| c.classify(i).unwrap()).collect();
+    assert_eq!(all, alone);
+    let turned: Vec<Image> = images.iter().rev().cloned().collect();
+    assert!(c.classify_all(&turned).unwrap().iter().rev().eq(&all));
+    let sum: f64 = all[0].posterior.0.iter().map(|c| c.1).sum();
+    assert!((sum - 1.0).abs() < 1e-9 && all[0].probability() == all[0].posterior.0[0].1);
+}

@@ -27,9 +27,24 @@ impl ModelArgs {
     /// Open the device and the run, and say on stderr what there is to know about them.
     pub fn load(&self) -> Result<Loaded> {
         let choice = report::open_device(&self.device)?;
-        let weights = if self.raw { Weights::Raw } else { Weights::Ema };
-        let loaded = run::load(&self.run, weights, &choice.device, Precision::Auto)?;
+        let loaded = run::load(&self.run, self.weights(), &choice.device, Precision::Auto)?;
         loaded.notes.iter().for_each(|n| note(n));
         Ok(loaded)
+    }
+
+    /// Those that are used.
+    pub fn weights(&self) -> Weights {
+        if self.raw { Weights::Raw } else { Weights::Ema }
+    }
+
+    /// Probabilities whose temperature was never fitted are told of as such.
+    pub fn say_if_uncalibrated(&self, loaded: &Loaded) {
+        if loaded.trained.temperature.is_none() {
+            let (run, raw) = (self.run.display(), if self.raw { " --raw" } else { "" });
+            note(&format!(
+                "note: no temperature was fitted for these weights, probabilities are the network's own; to fit one: tweedie eval {run}{raw} \
+                 --calibrate"
+            ));
+        }
     }
 }

@@ -5,6 +5,7 @@ use super::detect::{Seen, file_name, list};
 use super::sources::{at, place_of};
 use super::split::Split;
 use super::{DataError, Found, Image, ImageSource, Item, Needed, Result, Source};
+use crate::image::{extensions, has_image_name};
 use crate::{files, limits};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
@@ -40,9 +41,13 @@ impl ImageSource for FolderSource {
     }
 }
 
-pub(crate) fn is_image(path: &Path) -> bool {
-    let extension = path.extension().map(|e| e.to_ascii_lowercase());
-    extension.is_some_and(|e| e == "jpg" || e == "jpeg" || e == "png" || e == "webp")
+/// All images below a folder, in the order of their paths, whatever they are of. Hidden files are left out.
+pub fn images_below(path: &Path) -> Result<Vec<PathBuf>> {
+    let mut images = Vec::new();
+    collect(path, 64, &mut Seen::default(), &mut images)?;
+    images.retain(|file| file.is_file());
+    images.sort();
+    Ok(images)
 }
 
 /// True if a file with an image's extension lies at most three folders below `path`.
@@ -52,7 +57,7 @@ pub(crate) fn contains_images(path: &Path) -> Result<bool> {
             return Ok(false);
         }
         let entries = list(path)?;
-        if entries.iter().any(|e| is_image(e)) {
+        if entries.iter().any(|e| has_image_name(e)) {
             return Ok(true);
         }
         for entry in entries.iter().filter(|e| depth > 0 && e.is_dir()) {
@@ -156,7 +161,7 @@ struct Scan {
 
 fn scan(path: &Path) -> Result<Scan> {
     let entries = list(path)?;
-    let loose = entries.iter().filter(|e| is_image(e) && e.is_file()).count();
+    let loose = entries.iter().filter(|e| has_image_name(e) && e.is_file()).count();
     let folders: Vec<PathBuf> = entries.into_iter().filter(|e| e.is_dir()).collect();
     let classes = folders
         .into_par_iter()
@@ -178,7 +183,7 @@ fn collect(path: &Path, depth: usize, seen: &mut Seen, out: &mut Vec<PathBuf>) -
         return Ok(());
     }
     for entry in list(path)? {
-        if is_image(&entry) {
+        if has_image_name(&entry) {
             out.push(entry);
         } else if depth > 0 && entry.is_dir() {
             collect(&entry, depth - 1, seen, out)?;
@@ -193,7 +198,7 @@ fn check(path: &Path, scan: &Scan) -> Result<()> {
     }
     let message = match (scan.loose, scan.classes.len()) {
         (0, 0) => "the folder is empty".to_string(),
-        (0, n) => format!("{n} class folders, but no .jpg, .jpeg, .png or .webp images in them"),
+        (0, n) => format!("{n} class folders, but no {} images in them", extensions()),
         (n, _) => format!("{n} images but no class folders; put the images of each class into a folder with its name"),
     };
     Err(DataError::layout(path, message))

@@ -7,6 +7,7 @@ use super::sources::{at, place_of};
 use super::split::Split;
 use super::{DataError, Found, Image, ImageSource, Item, Needed, Result, Source};
 use crate::guard::guarded;
+use crate::image::{EXTENSIONS, extensions};
 use crate::{files, limits};
 use rayon::prelude::*;
 use std::cell::Cell;
@@ -118,9 +119,6 @@ impl Sample {
     }
 }
 
-/// Extensions of images.
-pub(crate) const IMAGES: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
-
 /// Most bytes of what stands before a member: its header, a long name, other attributes.
 const HEADER_BYTES: u64 = 1 << 20;
 /// Most bytes of a label, or of the JSON it stands in.
@@ -222,7 +220,7 @@ fn index(path: &Path) -> Result<(Vec<IndexedImage>, usize)> {
     };
     let (mut entries, mut unpaired) = (Vec::new(), 0);
     for sample in &samples {
-        let Some(image) = sample.find(&IMAGES) else { continue };
+        let Some(image) = sample.find(&EXTENSIONS) else { continue };
         let label = match (sample.find(&["cls"]), sample.find(&["json"])) {
             (Some(piece), _) => Some(cls(text(piece)?.trim())),
             (None, Some(piece)) => {
@@ -247,7 +245,7 @@ fn index(path: &Path) -> Result<(Vec<IndexedImage>, usize)> {
         ));
     }
     if entries.is_empty() {
-        return Err(DataError::layout(path, "no .jpg, .jpeg, .png or .webp members in this tar file"));
+        return Err(DataError::layout(path, format!("no {} members in this tar file", extensions())));
     }
     Ok((entries, unpaired))
 }

@@ -1,14 +1,17 @@
 //! A classifier over a whole data set.
 
+use std::collections::BTreeMap;
+
 use tweedie_engine::{Device, Tensor};
 
 use super::{in_order, nothing_read};
-use crate::config::{Config, SampleConfig};
-use crate::data::{Loader, Source};
+use crate::calibration::Calibration;
+use crate::config::{Config, SampleConfig, Weights};
+use crate::data::{self, Batch, Loader, Skipped, Source};
 use crate::error::{Error, Result};
 use crate::metrics::Classification;
 use crate::progress::{self, Work};
-use crate::sample::{ClassSampler, Prediction};
+use crate::sample::{ClassSampler, Posterior, Prediction};
 use crate::trained::Trained;
 
 /// Classify every image of `source` (at most `limit`, 0: all); `each` sees every batch's sampling steps.
@@ -58,27 +61,112 @@ pub fn classes_by(
     limit: usize,
     mut logits: impl FnMut(&Tensor, &[u32]) -> Result<Vec<f32>>,
 ) -> Result<Classification> {
+    let mut metrics = Classification::new(t.model.sizes().vocab);
+    metrics.skipped = class_batches(t, source, config, limit, |images, batch| {
+        metrics.add(&logits(images, &batch.indices)?, &batch.labels);
+        Ok(())
+    })?;
+    Ok(metrics)
+}
+
+/// What the model's posterior says of images, at its own temperature, as logits.
+#[derive(Clone, Debug, Default)]
+pub struct Posteriors {
+    /// Number of each image in its source.
+    pub indices: Vec<u32>,
+    /// Its class.
+    pub labels: Vec<u32>,
+    /// Its logits, a row each.
+    pub logits: Vec<f32>,
+    /// What could not be read, by number.
+    pub failed: BTreeMap<u32, String>,
+}
+
+impl Posteriors {
+    /// Scores, of so many classes.
+    pub fn scores(&self, classes: usize) -> Classification {
+        let mut metrics = Classification::new(classes);
+        metrics.add(&self.logits, &self.labels);
+        metrics
+    }
+}
+
+/// Ask for the [`Posterior`] of every image of `source` (at most `limit`, 0: all), until `stop` says so.
+pub fn posteriors(
+    t: &Trained,
+    source: &Source,
+    config: &Config,
+    limit: usize,
+    stop: super::Stop,
+) -> Result<Posteriors> {
+    let posterior = Posterior::new(t)?;
+    let mut all = Posteriors::default();
+    let skipped = class_batches(t, source, config, limit, |images, batch| {
+        super::go_on(stop)?;
+        all.logits.extend(posterior.logits(images)?);
+        all.labels.extend(&batch.labels);
+        all.indices.extend(&batch.indices);
+        Ok(())
+    })?;
+    Ok(Posteriors { failed: skipped.errors, ..all })
+}
+
+/// Held-out images that are enough for one number.
+const CALIBRATION_IMAGES: usize = 10_000;
+
+/// The temperature that fits held-out images best (some of them where there are more than 10,000), for the weights of a step.
+pub fn calibrate(
+    t: &Trained,
+    source: &Source,
+    config: &Config,
+    of: (u64, Weights),
+    stop: super::Stop,
+) -> Result<Calibration> {
+    let some = data::some_of(source, CALIBRATION_IMAGES, config.seed)?;
+    let mut seen = posteriors(t, &some, config, 0, stop)?;
+    // As they are at temperature 1, whatever was fitted before.
+    let now = t.temperature.unwrap_or(1.0);
+    seen.logits.iter_mut().for_each(|l| *l = (f64::from(*l) * now) as f32);
+    Calibration::fit(&seen.logits, &seen.labels, t.model.sizes().vocab, of)
+}
+
+/// Images of `source` in order (at most `limit`, 0: all), batch by batch on the device of the model. Gives what could not be read.
+pub fn class_batches(
+    t: &Trained,
+    source: &Source,
+    config: &Config,
+    limit: usize,
+    mut each: impl FnMut(&Tensor, &Batch) -> Result<()>,
+) -> Result<Skipped> {
     let size = if t.model.device() == Device::Cpu { 64 } else { 512 };
     let mut loader = Loader::new(source.clone(), t.transform()?.clone(), in_order(config, size))?;
-    let mut metrics = Classification::new(t.model.sizes().vocab);
     let of = super::how_many(source.len(), limit);
+    let mut left = if limit == 0 { usize::MAX } else { limit };
     let mut seen = 0;
-    for batch in loader.by_ref() {
+    while let Some(batch) = (left > 0).then(|| loader.next()).flatten() {
         progress::tell(Work::Evaluation, seen, of);
-        let batch = batch?;
+        let mut batch = batch?;
         if batch.indices.is_empty() {
             continue; // none of its images could be read
         }
+        shorten(&mut batch, left);
         let images = t.batch_images(&batch)?.ok_or_else(|| Error::Input("a classifier needs images".into()))?;
-        metrics.add(&logits(&images, &batch.indices)?, &batch.labels);
+        each(&images, &batch)?;
+        left -= batch.labels.len();
         seen += batch.labels.len();
-        if limit > 0 && seen >= limit {
-            break;
-        }
     }
     if seen == 0 {
         return Err(nothing_read(&loader));
     }
-    metrics.skipped = loader.skipped();
-    Ok(metrics)
+    Ok(loader.skipped())
+}
+
+/// Keep no more than `most` images of a batch.
+fn shorten(batch: &mut Batch, most: usize) {
+    let count = batch.indices.len();
+    if most < count {
+        batch.images.truncate(batch.images.len() / count * most);
+        batch.labels.truncate(most);
+        batch.indices.truncate(most);
+    }
 }

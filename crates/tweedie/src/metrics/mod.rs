@@ -1,12 +1,14 @@
 //! How good predictions are: top-k, per class, calibration ([`Classification`]); for captions [`captions::score`], [`diversity()`] and
 //! [`clip`].
 
+mod auroc;
 pub mod captions;
 pub mod clip;
 mod diversity;
 pub mod files;
 pub mod ptb;
 
+pub use auroc::auroc;
 pub use diversity::{Diversity, diversity};
 
 use serde::Serialize;
@@ -39,6 +41,8 @@ pub struct Classification {
     bins: [Bin; BINS],
     /// Examples that could not be read.
     pub skipped: Skipped,
+    /// How sure each prediction was, and whether it was right.
+    certainties: Vec<(f64, bool)>,
 }
 
 /// Predictions whose confidence falls into one interval.
@@ -68,6 +72,8 @@ pub struct Report {
     pub nll: f64,
     /// Expected calibration error over 15 equal bins.
     pub ece: f64,
+    /// The chance that a right prediction is surer than a wrong one ([`auroc`]); `None` where there are none of either.
+    pub auroc: Option<f64>,
     /// Accuracy of each class; `None` where it has no example.
     pub per_class: Vec<Option<f64>>,
 }
@@ -87,6 +93,7 @@ impl Classification {
             nll: 0.0,
             bins: [Bin::default(); BINS],
             skipped: Skipped::default(),
+            certainties: Vec::new(),
         }
     }
 
@@ -113,6 +120,7 @@ impl Classification {
             bin.count += 1;
             bin.confidence += p[best];
             bin.correct += (best == label) as usize;
+            self.certainties.push((p[best], best == label));
         }
     }
 
@@ -142,6 +150,7 @@ impl Classification {
             top5: self.top5 as f64 / total,
             nll: self.nll / total,
             ece: self.bins.iter().map(gap).sum::<f64>() / total,
+            auroc: auroc(&self.certainties),
             per_class: (0..self.classes).map(|c| (of(c) > 0).then(|| right(c) as f64 / of(c) as f64)).collect(),
         }
     }
@@ -166,6 +175,7 @@ mod tests {
         let ece = ((1.0 - p(2.0)) + p(3.0) + (1.0 - p(5.0))) / 3.0;
         assert!((r.ece - ece).abs() < 1e-6, "{} {ece}", r.ece);
         assert_eq!(m.confusion(), [1, 0, 0, 0, 0, 0, 0, 1, 1]);
+        assert_eq!(r.auroc, Some(0.5), "of the two that are right, one is surer than the wrong one");
     }
 
     #[test]

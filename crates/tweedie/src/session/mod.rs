@@ -1,5 +1,6 @@
 //! A training with its folder on disk: created or gone on with, logged, saved, pruned. Begin with [`Session::create`].
 
+mod calibrate;
 mod card;
 mod keeper;
 mod log;
@@ -293,13 +294,14 @@ impl Session {
         *resumed = Some(trainer.step() as u64);
         result?;
         synced?;
+        let calibrated = calibrate::at_the_end(dir, trainer, &**stop);
         let uncarded = card::write(dir, trainer, data).err().map(|e| format!("the model card was not written: {e}"));
         Ok(Finished {
             path: dir.path().to_path_buf(),
             step: trainer.step(),
             total_steps: trainer.total_steps(),
             best: trainer.best(),
-            notes: undrawn.into_iter().chain(uncarded).collect(),
+            notes: undrawn.into_iter().chain(calibrated).chain(uncarded).collect(),
         })
     }
 }

@@ -1,5 +1,7 @@
 //! `tweedie eval`: how good a trained model is, over sampling steps and guidance.
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 use tweedie::config::{SampleConfig, SamplerKind, Start};
 use tweedie::data::Task;
@@ -7,6 +9,7 @@ use tweedie::evaluate;
 use tweedie::metrics::Report;
 use tweedie::train::open_classes;
 
+use super::answers;
 use super::texts::{self, TextArgs};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note, warn, with_bar};
@@ -58,21 +61,34 @@ pub struct Args {
     /// At most this many images
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub limit: usize,
-    /// Accuracy of each class
+    /// Accuracy of each class, by the posterior
     #[arg(long)]
     pub per_class: bool,
+    /// Classes: fit the temperature of the probabilities on the validation split anew, and keep it in the run
+    #[arg(long)]
+    pub calibrate: bool,
+    /// Classes: write a page with the images that were mistaken most surely
+    #[arg(long, value_name = "FILE.html")]
+    pub mistakes: Option<PathBuf>,
+    /// Images on that page, at most
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = numbers::whole(1..=10_000))]
+    pub worst: usize,
     #[command(flatten)]
     pub text: TextArgs,
 }
 
+/// One line of the table: a sampler, or the posterior.
 #[derive(Serialize)]
-struct Row {
-    sampler: SamplerKind,
-    steps: usize,
-    guidance: f32,
-    votes: usize,
+pub struct Row {
+    pub sampler: String,
+    pub steps: usize,
+    pub guidance: f32,
+    pub votes: usize,
+    /// Of the posterior.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
     #[serde(flatten)]
-    report: Report,
+    pub report: Report,
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -83,6 +99,8 @@ pub fn run(args: &Args) -> Result<()> {
     if loaded.config.data.task != Task::Class {
         return texts::run(args, &loaded);
     }
+    args.text.check_classes()?;
+    answers::check(args)?;
     let dataset = open_classes(&loaded.config)?;
     if dataset.class_names.len() > loaded.config.model.classes {
         return Err(Failure::input(format!(
@@ -97,6 +115,10 @@ pub fn run(args: &Args) -> Result<()> {
         Split::Train => (dataset.train()?, "the training split"),
     };
     note(&format!("{}: step {}, {} images ({})", loaded.checkpoint.display(), loaded.step, source.len(), origin));
+    match args.calibrate {
+        true => answers::calibrate(&args.model, &mut loaded, dataset.val()?)?,
+        false => args.model.say_if_uncalibrated(&loaded),
+    }
     let mut base = loaded.config.sample.clone();
     base.votes = args.votes.unwrap_or(base.votes).max(1);
     base.seed = args.seed.unwrap_or(base.seed);
@@ -133,14 +155,26 @@ pub fn run(args: &Args) -> Result<()> {
                         report.unanswered, report.examples
                     ));
                 }
-                rows.push(Row { sampler, steps, guidance, votes: base.votes, report });
+                rows.push(Row {
+                    sampler: name(sampler),
+                    steps,
+                    guidance,
+                    votes: base.votes,
+                    temperature: None,
+                    report,
+                });
             }
         }
     }
+    rows.push(answers::posterior(args, &loaded, source, &base)?);
     if args.model.json {
         return report::print_json(&rows);
     }
     report::print(&text(&rows, tdd, args.per_class.then_some(loaded.trained.class_names.as_slice())))
+}
+
+fn name(sampler: SamplerKind) -> String {
+    serde_json::to_value(sampler).ok().and_then(|v| v.as_str().map(String::from)).unwrap_or_default()
 }
 
 fn text(rows: &[Row], tdd: bool, classes: Option<&[String]>) -> String {
@@ -154,13 +188,14 @@ fn text(rows: &[Row], tdd: bool, classes: Option<&[String]>) -> String {
         ("top-5 %", Right),
         ("nll", Right),
         ("ECE", Right),
+        ("AUROC", Right),
         ("images", Right),
     ]);
     for r in rows {
-        let name = serde_json::to_value(r.sampler).ok().and_then(|v| v.as_str().map(String::from)).unwrap_or_default();
-        let (name, steps, guidance, votes) = match tdd {
-            true => (name, r.steps.to_string(), r.guidance.to_string(), r.votes.to_string()),
-            false => ("MDD (one pass)".into(), "–".into(), "–".into(), "–".into()),
+        let (name, steps, guidance, votes) = match (tdd, r.temperature) {
+            (true, _) => (r.sampler.clone(), r.steps.to_string(), r.guidance.to_string(), r.votes.to_string()),
+            (false, Some(_)) => (r.sampler.clone(), "–".into(), "–".into(), "–".into()),
+            (false, None) => ("MDD (one pass)".into(), "–".into(), "–".into(), "–".into()),
         };
         table.row(vec![
             name,
@@ -171,10 +206,16 @@ fn text(rows: &[Row], tdd: bool, classes: Option<&[String]>) -> String {
             format!("{:.2}", 100.0 * r.report.top5),
             format!("{:.3}", r.report.nll),
             format!("{:.3}", r.report.ece),
+            r.report.auroc.map_or("–".into(), |a| format!("{a:.3}")),
             r.report.examples.to_string(),
         ]);
     }
     let mut out = table.shown();
+    if let Some(t) = rows.last().and_then(|r| r.temperature) {
+        out += &format!(
+            "\nposterior: what `classify` prints, at temperature {t:.2}. AUROC: how often a right answer is surer than a wrong one.\n"
+        );
+    }
     if let (Some(names), Some(r)) = (classes, rows.last()) {
         let mut t = Table::new(&[("class", Left), ("top-1 %", Right)]);
         for (name, acc) in names.iter().zip(&r.report.per_class) {

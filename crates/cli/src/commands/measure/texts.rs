@@ -34,9 +34,10 @@ pub struct TextArgs {
     /// Captions: CLIPScore by the CLIP model in this folder, as transformers saves it
     #[arg(long, value_name = "FOLDER")]
     clip: Option<std::path::PathBuf>,
-    /// Write captions (of the last row) and references as COCO JSON, or the samples of text, into this folder
-    #[arg(long, value_name = "DIR")]
-    out: Option<std::path::PathBuf>,
+    /// Write captions (of the last row) and references as COCO JSON, or the samples of text, into this folder; what a classifier says
+    /// of each image into this file (.csv or .jsonl)
+    #[arg(long, value_name = "PATH")]
+    pub out: Option<std::path::PathBuf>,
     /// Masked twin, and TDD trained with clean tokens: commit tokens at random (TDD: none before the end) or the most
     /// confident first
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = one_of::<Unmasking>(UNMASKINGS))]
@@ -50,6 +51,24 @@ pub struct TextArgs {
     /// Captions: which candidate is the best, by the model's own bound (bound) or by likeness to the others (consensus)
     #[arg(long, value_name = "NAME", value_parser = one_of::<Rank>(RANKS))]
     rank: Option<Rank>,
+}
+
+impl TextArgs {
+    /// Refuse what means nothing for a classifier.
+    pub fn check_classes(&self) -> Result<()> {
+        const CLASSES: &str = "this model knows classes; the flag is for captions and text";
+        let given = [
+            (self.bound > 0, "--bound"),
+            (self.examples > 0, "--examples"),
+            (self.samples > 0, "--samples"),
+            (self.clip.is_some(), "--clip"),
+            (!self.unmask.is_empty(), "--unmask"),
+            (!self.uncommitted.is_empty(), "--uncommitted"),
+            (self.candidates.is_some(), "--candidates"),
+            (self.rank.is_some(), "--rank"),
+        ];
+        given.into_iter().find(|g| g.0).map_or(Ok(()), |(_, flag)| Err(meaningless(flag, CLASSES)))
+    }
 }
 
 /// A bound in nats and bits per token and, where the tokens are characters or decode to them, per character.
@@ -101,6 +120,8 @@ fn check(args: &Args, loaded: &Loaded) -> Result<()> {
         (args.votes.is_some(), "--votes", "captions are not voted on"),
         (args.start.is_some(), "--start", "sequences start from noise"),
         (args.per_class, "--per-class", "sequences have no classes"),
+        (args.calibrate, "--calibrate", "a temperature is fitted for classes"),
+        (args.mistakes.is_some(), "--mistakes", "sequences have no classes to mistake"),
     ] {
         if given {
             return Err(meaningless(flag, why));

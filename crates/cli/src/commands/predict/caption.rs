@@ -1,33 +1,48 @@
 //! `tweedie caption`: what is on these images, in words.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use rayon::prelude::*;
 use serde::Serialize;
-use tweedie::Image;
 use tweedie::data::Task;
+use tweedie::run::Loaded;
 
 use super::writing::{Writer, WritingArgs, Written};
 use crate::failure::{Failure, Result};
-use crate::report::{self, note};
-use crate::shared::image_input;
+use crate::report;
+use crate::shared::image_input::{self, ImageArgs, ImageInput};
 use crate::shared::model_args::ModelArgs;
+use crate::shared::predictions::{self, Form, Record};
 
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// Images (JPEG, PNG, WebP), or folders of them
-    #[arg(required = true, value_name = "IMG")]
-    images: Vec<PathBuf>,
+    #[command(flatten)]
+    images: ImageArgs,
     #[command(flatten)]
     writing: WritingArgs,
+    /// Write the captions, and which images could not be read, as .csv or .jsonl
+    #[arg(long, value_name = "FILE", value_parser = predictions::file)]
+    out: Option<(PathBuf, Form)>,
 }
 
+/// The captions of one image, or why there are none.
 #[derive(Serialize)]
-struct Answer {
+struct CaptionRecord {
     image: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     captions: Vec<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl Record for CaptionRecord {
+    const COLUMNS: &'static [&'static str] = &["image", "caption", "error"];
+
+    fn cells(&self) -> Vec<String> {
+        let best = self.captions.first().map(|w| w.text.clone()).unwrap_or_default();
+        vec![self.image.clone(), best, self.error.clone().unwrap_or_default()]
+    }
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -46,77 +61,45 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let sample = args.writing.sample(&loaded, true)?;
     let mut writer = Writer::new(&args.writing, &args.model, &loaded, &sample, None)?;
-    let (mut answers, mut unreadable) = (Vec::new(), 0);
-    let paths = files(&args.images)?;
-    let mut rest = &paths[..];
+    let inputs = args.images.inputs()?;
+    let mut records = Vec::with_capacity(inputs.len());
+    let mut rest = &inputs[..];
     while !rest.is_empty() {
-        let (part, more) = rest.split_at(writer.batch().min(rest.len()));
+        let (some, more) = rest.split_at(writer.batch().min(rest.len()));
         rest = more;
-        let read: Vec<_> = part.par_iter().map(|path| Image::open(path)).collect();
-        let (mut seen, mut images) = (Vec::new(), Vec::new());
-        for (path, image) in part.iter().zip(read) {
-            match image {
-                Ok(image) => {
-                    seen.push(path);
-                    images.push(image);
-                }
-                Err(why) => {
-                    note(&format!("{why}; skipped"));
-                    unreadable += 1;
-                }
+        for record in captioned(&mut writer, &loaded, some)? {
+            if let (false, None) = (args.model.json, &record.error) {
+                report::print(&format!("{}: {}\n", record.image, lines(&record.captions)))?;
             }
-        }
-        if seen.is_empty() {
-            continue;
-        }
-        let input = match writer.will_trace() {
-            true => Some((seen[0].as_path(), image_input::picture(loaded.trained.preview(images[0].clone())?))),
-            false => None,
-        };
-        let images = loaded.trained.images(&images)?;
-        // The same noise for every image: a caption does not depend on what else is asked for.
-        let ids = vec![0; seen.len()];
-        let written = writer.write(Some(&images), &ids, input)?;
-        for (path, captions) in seen.into_iter().zip(written) {
-            if !args.model.json {
-                report::print(&format!("{}: {}\n", path.display(), lines(&captions)))?;
-            }
-            answers.push(Answer { image: path.display().to_string(), captions });
+            records.push(record);
         }
     }
     if args.model.json {
-        report::print_json(&answers)?;
+        report::print_json(&records)?;
     }
-    match unreadable {
-        0 => Ok(()),
-        n => Err(Failure::input(format!("{n} of {} images could not be read", paths.len()))),
+    if let Some(out) = &args.out {
+        predictions::write(out, &records)?;
     }
+    image_input::unreadable(records.iter().filter(|r| r.error.is_some()).count(), records.len())
 }
 
-/// The files, and of folders the images in them by name.
-fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    const KINDS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
-    let mut all = Vec::new();
-    for path in paths {
-        if !path.is_dir() {
-            all.push(path.clone());
-            continue;
-        }
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir(path)? {
-            let file = entry?.path();
-            let kind = file.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
-            if KINDS.contains(&kind.as_str()) {
-                found.push(file);
-            }
-        }
-        if found.is_empty() {
-            return Err(Failure::input(format!("{}: no images in this folder", path.display())));
-        }
-        found.sort();
-        all.extend(found);
+/// Some images with their captions.
+fn captioned(writer: &mut Writer, loaded: &Loaded, inputs: &[ImageInput]) -> Result<Vec<CaptionRecord>> {
+    let (mut records, mut images) = (Vec::new(), Vec::new());
+    for (input, read) in inputs.iter().zip(image_input::read(inputs)) {
+        let error = read.map(|image| images.push(image)).err();
+        records.push(CaptionRecord { image: input.name.clone(), captions: Vec::new(), error });
     }
-    Ok(all)
+    let mut seen: Vec<&mut CaptionRecord> = records.iter_mut().filter(|r| r.error.is_none()).collect();
+    let Some(first) = images.first() else { return Ok(records) };
+    let input = match writer.will_trace() {
+        true => Some((Path::new(&seen[0].image), image_input::picture(loaded.trained.preview(first.clone())?))),
+        false => None,
+    };
+    // The same noise for every image: a caption does not depend on what else is asked for.
+    let written = writer.write(Some(&loaded.trained.images(&images)?), &vec![0; images.len()], input)?;
+    seen.iter_mut().zip(written).for_each(|(record, captions)| record.captions = captions);
+    Ok(records)
 }
 
 /// One text as it is; several with what they were ranked by, one below the other.

@@ -10,6 +10,7 @@ use super::scale::{TaskKind, name_of};
 use super::section::{Grid, Section, with_spread};
 use crate::failure::Result;
 use crate::report::{self, Align};
+use crate::shared::html::escape;
 
 /// How the report came to be.
 pub struct About {
@@ -236,8 +237,4 @@ fn surroundings(h: &mut String, about: &About) {
         let _ = writeln!(h, "<dt>{k}</dt><dd>{v}</dd>");
     });
     *h += "</dl>\n</section>\n";
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -3,6 +3,7 @@
 use super::super::detect::{Seen, check_kind, file_name, files_below, list};
 use super::super::{DataError, Format, Result, folder, tar};
 use super::{Task, json, parquet};
+use crate::image::{EXTENSIONS, has_image_name};
 use crate::limits;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -121,7 +122,7 @@ fn traverse(
         return Ok(());
     }
     // A thousand classes of images hold no text.
-    let folders: Vec<&PathBuf> = entries.iter().filter(|e| !folder::is_image(e) && e.is_dir()).collect();
+    let folders: Vec<&PathBuf> = entries.iter().filter(|e| !has_image_name(e) && e.is_dir()).collect();
     if folders.len() <= 64 {
         folders.into_iter().try_for_each(|f| traverse(f, depth - 1, is, seen, out))?;
     }
@@ -189,7 +190,7 @@ pub fn guess_task(path: impl AsRef<Path>) -> Result<Task> {
         SequenceFormat::WebDataset => {
             let shards = files_below(&root, ".tar", 3)?;
             let first = shards.first().map(|s| tar::samples(s)).transpose()?.unwrap_or_default();
-            let Some(sample) = first.iter().find(|s| s.find(&tar::IMAGES).is_some()) else { return Ok(Task::Class) };
+            let Some(sample) = first.iter().find(|s| s.find(&EXTENSIONS).is_some()) else { return Ok(Task::Class) };
             let has_text = sample.find(&["txt", "caption"]).is_some() || has_caption(&shards[0], sample)?;
             if has_text && sample.find(&["cls"]).is_none() { Task::Caption } else { Task::Class }
         }

@@ -3,11 +3,12 @@
 
 use super::super::sources::{at, place_of};
 use super::super::split::Split;
-use super::super::tar::{IMAGES, Piece, read_piece, samples};
+use super::super::tar::{Piece, read_piece, samples};
 use super::super::{DataError, Image, Result};
 use super::detect::files;
 use super::json::{self, CAPTIONS};
 use super::{SequenceFormat, SequenceOptions, Splits, TextSource, Texts};
+use crate::image::{EXTENSIONS, extensions};
 use crate::{files, limits};
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,7 @@ impl TextSource for TarTexts {
         let text = match (m.image, m.text) {
             (Some(_), Some(text)) => text,
             (Some(_), None) => return Err(bad("an image without .txt or .json".into())),
-            (None, _) => return Err(bad("a caption without .jpg, .jpeg, .png or .webp".into())),
+            (None, _) => return Err(bad(format!("a caption without {}", extensions()))),
         };
         limits::SMALL_BYTES.check(text.1.into()).map_err(bad)?;
         let text = String::from_utf8(self.read(i, text)?).map_err(|_| bad("the caption is not UTF-8 text".into()))?;
@@ -97,7 +98,7 @@ pub(crate) fn open(root: &Path, options: &SequenceOptions) -> Result<Splits> {
             } else {
                 &["txt", "caption", "json"]
             };
-            let (image, text) = (sample.find(&IMAGES), sample.find(order));
+            let (image, text) = (sample.find(&EXTENSIONS), sample.find(order));
             let Some(first) = image.or(text) else { continue };
             images += usize::from(image.is_some());
             paired += usize::from(image.is_some() && text.is_some());
@@ -113,7 +114,7 @@ pub(crate) fn open(root: &Path, options: &SequenceOptions) -> Result<Splits> {
         }
     }
     if paired == 0 {
-        let what = if images == 0 { "no .jpg, .jpeg, .png or .webp members" } else { "images but no captions" };
+        let what = if images == 0 { format!("no {} members", extensions()) } else { "images but no captions".into() };
         return Err(DataError::layout(
             root,
             format!("{what} in these tar files; each KEY.jpg needs KEY.txt, or KEY.json with \"caption\""),
