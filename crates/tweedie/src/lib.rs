@@ -35,6 +35,7 @@
 //! | [`trained`], [`sample`], [`generate`], [`classify`] | a trained network in use: logits, tokens, texts, classes, traces |
 //! | [`metrics`], [`evaluate`] | scores, over whole data sets |
 //! | [`train`], [`session`], [`run`], [`run_dir`], [`checkpoint`] | training, on disk |
+//! | [`suggest`] | settings for own data, with reasons, that fit a time |
 //!
 //! # What you can replace
 //!
@@ -79,6 +80,7 @@ pub mod schedule;
 pub mod session;
 pub mod settings;
 mod simd;
+pub mod suggest;
 pub mod tensorboard;
 pub mod tensors;
 pub mod tokenize;

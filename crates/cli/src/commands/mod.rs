@@ -1,6 +1,7 @@
 //! The commands, grouped by what they are for.
 
 pub mod bench;
+pub mod init;
 pub mod inspect;
 pub mod measure;
 pub mod predict;

@@ -5,6 +5,7 @@ pub mod image_input;
 pub mod model_args;
 pub mod names;
 pub mod numbers;
+pub mod own_data;
 pub mod preview;
 pub mod recipe;
 pub mod sampling_flags;
