@@ -130,6 +130,10 @@ impl From<tweedie::Error> for Failure {
             }
             tweedie::Error::Data(e) => Failure::input(e.to_string()),
             tweedie::Error::NoData => Failure::input(e.to_string()).hint("tweedie train RECIPE --data PATH"),
+            tweedie::Error::Misfit { what, sets } => {
+                let sets: Vec<String> = sets.iter().map(|s| format!("--set {s}")).collect();
+                Failure::input(what).hint(sets.join(" "))
+            }
             tweedie::Error::UnknownWord { ref word } => {
                 Failure::input(e.to_string()).hint(format!("tweedie tokenizer show RUN/tokenizer.json {word:?}"))
             }

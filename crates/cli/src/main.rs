@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use commands::{bench, export, inspect, measure, predict, quickstart, reproduce, runs, train};
+use commands::{bench, export, init, inspect, measure, predict, quickstart, reproduce, runs, train};
 use failure::{Failure, Result};
 use report::terminal::Level;
 
@@ -37,7 +37,9 @@ struct Cli {
 enum Command {
     /// Train TDD and its masked twin on embedded digits or scenes, compare them and draw the figures
     Quickstart(quickstart::Args),
-    /// Train a model by a recipe
+    /// Look at your data and this machine, and write a recipe that fits both and a time
+    Init(init::Args),
+    /// Train a model by a recipe, or on data for which one is made
     Train(train::Args),
     /// Measure a trained model over sampling steps and guidance: accuracy, caption scores, bits per character
     Eval(measure::eval::Args),
@@ -116,6 +118,7 @@ fn run(cli: Cli) -> Result<()> {
     tweedie_engine::cpu::set_threads(cli.threads.unwrap_or(0))?;
     match cli.command {
         Command::Quickstart(args) => quickstart::run(&args),
+        Command::Init(args) => init::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => measure::eval::run(&args),
         Command::Classify(args) => predict::classify::run(&args),

@@ -13,6 +13,14 @@ pub enum Error {
     /// Settings, arguments or files that the user can mend.
     #[error("{0}")]
     Input(String),
+    /// Settings that do not fit the data, and those that would.
+    #[error("{what}; it needs {}", .sets.join(", "))]
+    Misfit {
+        /// What does not fit.
+        what: String,
+        /// Changes that make it fit, as `--set` takes them: `"train.batch=16"`.
+        sets: Vec<String>,
+    },
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
@@ -103,6 +111,11 @@ fn gone_back(good: &Option<String>) -> String {
 }
 
 impl Error {
+    /// Settings that do not fit the data, with the changes that make them.
+    pub(crate) fn misfit(what: impl Into<String>, sets: impl IntoIterator<Item = String>) -> Error {
+        Error::Misfit { what: what.into(), sets: sets.into_iter().collect() }
+    }
+
     /// A file error with its path.
     pub fn file(path: &std::path::Path, source: std::io::Error) -> Error {
         Error::File { path: path.display().to_string(), source }

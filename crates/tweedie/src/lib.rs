@@ -35,6 +35,7 @@
 //! | [`trained`], [`sample`], [`generate`], [`classify`] | a trained network in use: logits, tokens, texts, classes, traces |
 //! | [`metrics`], [`calibration`], [`evaluate`] | scores, over whole data sets; probabilities that can be trusted |
 //! | [`train`], [`session`], [`run`], [`runs`], [`run_dir`], [`checkpoint`] | training, on disk |
+//! | [`suggest`] | settings for own data, with reasons, that fit a time |
 //!
 //! # What you can replace
 //!
@@ -82,6 +83,7 @@ pub mod schedule;
 pub mod session;
 pub mod settings;
 mod simd;
+pub mod suggest;
 pub mod tensorboard;
 pub mod tensors;
 pub mod tokenize;

@@ -87,6 +87,21 @@ pub fn resolve(recipe: &str, sets: &[String], flags: &[(String, String)]) -> Res
     resolve_in(settings::environment(), recipe, sets, flags)
 }
 
+/// As [`resolve`], of the text of a recipe that messages call `name`.
+pub fn resolve_text(
+    name: &str,
+    text: &str,
+    sets: &[String],
+    flags: &[(String, String)],
+) -> Result<(Config, Vec<Origin>)> {
+    layered(settings::environment(), (name, text), sets, flags)
+}
+
+/// The settings of the text of a recipe, which the environment does not change.
+pub(crate) fn of_text(name: &str, text: &str) -> Result<Config> {
+    Ok(layered(Vec::new(), (name, text), &[], &[])?.0)
+}
+
 fn resolve_in(
     env: Vec<(String, String)>,
     recipe: &str,
@@ -94,8 +109,17 @@ fn resolve_in(
     flags: &[(String, String)],
 ) -> Result<(Config, Vec<Origin>)> {
     let (name, text) = find(recipe)?;
+    layered(env, (&name, &text), sets, flags)
+}
+
+fn layered(
+    env: Vec<(String, String)>,
+    recipe: (&str, &str),
+    sets: &[String],
+    flags: &[(String, String)],
+) -> Result<(Config, Vec<Origin>)> {
     let layers = Layers {
-        recipe: Some((&name, &text)),
+        recipe: Some(recipe),
         env,
         sets,
         flags,

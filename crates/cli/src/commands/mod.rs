@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod export;
+pub mod init;
 pub mod inspect;
 pub mod measure;
 pub mod predict;

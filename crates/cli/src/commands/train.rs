@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use tweedie::data::Task;
+use tweedie::files::write_atomic;
 use tweedie::run_dir::RunDir;
 use tweedie::session::Paused;
 use tweedie::train::{Metric, TrainingSet};
@@ -16,6 +17,7 @@ use tweedie::{Session, interrupt, progress};
 
 use crate::failure::{Failure, Result};
 use crate::report::{self, Progress, note, terminal};
+use crate::shared::own_data::{self, OwnDataArgs};
 use crate::shared::preview;
 use crate::shared::recipe;
 use header::Header;
@@ -42,6 +44,8 @@ pub struct Args {
     /// With --resume: go on although the data are not those that the run was begun with
     #[arg(long, requires = "resume")]
     other_data: bool,
+    #[command(flatten)]
+    own: OwnDataArgs,
     /// auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
@@ -113,6 +117,10 @@ fn in_words(m: Metric) -> String {
 
 /// Everything that can be wrong with the input is found before anything is written.
 fn create(recipe: &str, args: &Args) -> Result<(Session, Header)> {
+    if args.data.is_none() && own_data::is_data(recipe)? {
+        return create_for(recipe, args);
+    }
+    args.own.check_unused()?;
     let flag = |name: &str, key: &str, value: &String| (name.to_string(), format!("{key}={}", toml_string(value)));
     let data = args.data.iter().map(|d| flag("--data", "data.path", d));
     let flags: Vec<_> = data.chain(args.init_from.iter().map(|r| flag("--init-from", "train.init_from", r))).collect();
@@ -125,7 +133,25 @@ fn create(recipe: &str, args: &Args) -> Result<(Session, Header)> {
     Ok((attended(Session::create(&path, &config, data, &choice.device)?), header))
 }
 
+/// A run on data for which a recipe is made; it is kept in the folder with its reasons.
+fn create_for(data: &str, args: &Args) -> Result<(Session, Header)> {
+    let path = args.out.clone().unwrap_or_else(|| free_folder(&own_data::name(data)));
+    RunDir::check_free(&path)?;
+    let choice = report::open_device(&args.device)?;
+    let mut sets = args.sets.clone();
+    sets.extend(args.init_from.iter().map(|r| format!("train.init_from={}", toml_string(r))));
+    let plan = own_data::plan(data, &args.own, &sets, true, &choice.device)?;
+    let config = plan.suggestion.config(&sets)?;
+    let set = opening(&config.data.path, || TrainingSet::open(&config, None))?;
+    own_data::tell(&plan);
+    let header = Header::of(&set, &choice);
+    let session = Session::create(&path, &config, set, &choice.device)?;
+    write_atomic(&path.join("recipe.toml"), own_data::recipe(&plan, &args.own).as_bytes())?;
+    Ok((attended(session), header))
+}
+
 fn resume(path: &Path, args: &Args) -> Result<(Session, Header)> {
+    args.own.check_unused()?;
     let mut sets = args.sets.clone();
     sets.extend(args.data.iter().map(|d| format!("data.path={}", toml_string(d))));
     let mut paused = Paused::open(path, &sets)?;

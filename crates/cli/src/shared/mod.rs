@@ -6,6 +6,7 @@ pub mod image_input;
 pub mod model_args;
 pub mod names;
 pub mod numbers;
+pub mod own_data;
 pub mod predictions;
 pub mod preview;
 pub mod recipe;

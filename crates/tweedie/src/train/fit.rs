@@ -249,6 +249,11 @@ impl Trainer {
         }
     }
 
+    /// Evaluate raw and averaged weights and forget the result: to see how long it takes.
+    pub(crate) fn evaluate_once(&mut self) -> Result<()> {
+        self.evaluate_now(&mut |_| {}).map(|_| ())
+    }
+
     /// Evaluate raw and averaged weights; true if this is the best so far.
     fn evaluate_now(&mut self, each: &mut impl FnMut(&Event)) -> Result<bool> {
         match &self.splits {

@@ -4,6 +4,7 @@
 mod event;
 mod fit;
 mod init;
+mod misfit;
 mod pace;
 mod set;
 mod step;
@@ -104,13 +105,7 @@ fn open_splits(config: &Config, data: TrainingSet) -> Result<Opened> {
             if !config.model.is_conditional() {
                 return Err(Error::Input("classes need model.condition = \"image\"".into()));
             }
-            // Grey images are repeated over three channels by the transform; the other way round would lose colour.
-            if set.channels > config.model.encoder.channels {
-                return Err(Error::Input(format!(
-                    "model.encoder.channels = {}, but the images have {}",
-                    config.model.encoder.channels, set.channels
-                )));
-            }
+            misfit::check_channels(&set, config)?;
             let splits = Splits::Classes { train: set.train()?.clone(), val: set.val()?.clone() };
             Ok((splits, set.class_names.len(), set.class_names, None))
         }
@@ -159,17 +154,16 @@ impl Trainer {
         match config.model.classes {
             0 => config.model.classes = classes,
             n if n < classes => {
-                return Err(Error::Input(format!("model.classes = {n}, but the data have {classes} classes")));
+                let what = format!("model.classes = {n}, but the data have {classes} classes");
+                return Err(Error::misfit(what, [format!("model.classes={classes}")]));
             }
             _ => {}
         }
         let examples = splits.train_len();
         let batches = examples / config.train.batch;
         if batches == 0 {
-            return Err(Error::Input(format!(
-                "train.batch = {} is more than the {examples} training examples; use a smaller batch",
-                config.train.batch
-            )));
+            let what = format!("train.batch = {} is more than the {examples} training examples", config.train.batch);
+            return Err(Error::misfit(what, [format!("train.batch={}", examples.max(1))]));
         }
         config.check_memory(device)?;
         let dtype = config.train.precision.dtype(device)?;
@@ -189,6 +183,7 @@ impl Trainer {
         if opt.muon_is_idle() {
             notes.push("train.optimizer = \"muon\": no weight matrix of a block is trained, AdamW has all".into());
         }
+        notes.extend(misfit::notes(&config, &splits, batches));
         let trained = Trained::new(&config, model, class_names, tokenizer)?;
         Ok(Trainer {
             key: Noise::new(device, config.seed, stream::DIFFUSION, 0)?,
@@ -233,6 +228,19 @@ impl Trainer {
         match &self.splits {
             Splits::Classes { .. } => None,
             Splits::Sequences { val, .. } => Some(val),
+        }
+    }
+
+    /// Training examples of an epoch.
+    pub fn examples(&self) -> usize {
+        self.splits.train_len()
+    }
+
+    /// Examples that there are for evaluation.
+    pub fn val_examples(&self) -> usize {
+        match &self.splits {
+            Splits::Classes { val, .. } => val.len(),
+            Splits::Sequences { val, .. } => val.len(),
         }
     }
 

@@ -22,24 +22,6 @@ const TIMED: usize = 10;
 /// The first steps of a slow machine may be all that is timed.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// `90s`, `10m` or `2h`.
-pub fn parse(text: &str) -> std::result::Result<Duration, String> {
-    let wrong = || format!("'{text}' is not a time such as 90s, 10m or 2h");
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let each = match unit {
-        's' => 1.0,
-        'm' => 60.0,
-        'h' => 3600.0,
-        _ => return Err(wrong()),
-    };
-    let number: f64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-    let seconds = number * each;
-    if !(1.0..=1e8).contains(&seconds) {
-        return Err(format!("'{text}' must be a second or more"));
-    }
-    Ok(Duration::from_secs_f64(seconds))
-}
-
 /// The share of each recipe's epochs that fits. It is noted in `out`, so that the same command goes on with the same runs.
 pub fn share(plan: &Plan, budget: Duration, out: &Path, device: &Device) -> Result<f64> {
     let file = out.join("budget.json");
@@ -96,19 +78,4 @@ fn time_of_step(r: &Planned, device: &Device) -> Result<f64> {
         }
     }
     Ok(since.elapsed().as_secs_f64() / timed.max(1) as f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_read() {
-        assert_eq!(parse("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(parse("1.5m"), Ok(Duration::from_secs(90)));
-        assert_eq!(parse("2h"), Ok(Duration::from_secs(7200)));
-        for bad in ["", "10", "m", "ten m", "-1s", "0s", "nanm", "infh", "5µ"] {
-            assert!(parse(bad).is_err(), "{bad}");
-        }
-    }
 }

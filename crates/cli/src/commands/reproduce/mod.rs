@@ -62,7 +62,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1_000_000))]
     epochs: Option<usize>,
     /// As many epochs, at most the recipe's, as all of it takes about this time: 90s, 10m, 2h
-    #[arg(long, value_name = "TIME", value_parser = budget::parse, conflicts_with = "epochs")]
+    #[arg(long, value_name = "TIME", value_parser = numbers::time, conflicts_with = "epochs")]
     budget: Option<Duration>,
     /// Change a setting of every run, e.g. --set train.batch=64 (repeatable)
     #[arg(long = "set", value_name = "KEY=VALUE")]
