@@ -14,7 +14,7 @@ use crate::failure::{Failure, Result};
 use crate::report;
 
 /// The variable by which a shell asks.
-const VARIABLE: &str = "COMPLETE";
+const VARIABLE: &str = "_TWEEDIE_COMPLETE";
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -46,6 +46,39 @@ fn help_is_there_however_it_is_asked_for() {
     assert!(code == 0 && of_compare.contains("--out <FILE>"), "{of_compare}");
 }
 
+/// What only reads or measures can be read by programs.
+#[test]
+fn every_reading_command_has_json() {
+    for command in [
+        "eval",
+        "classify",
+        "caption",
+        "generate",
+        "trace",
+        "score",
+        "runs",
+        "runs compare",
+        "runs clean",
+        "export",
+        "data inspect",
+        "tokenizer train",
+        "tokenizer show",
+        "config show",
+        "config explain",
+        "devices",
+        "selftest",
+        "bench train",
+        "bench sample",
+        "bench data",
+        "bench growth",
+        "bench ops",
+    ] {
+        let words: Vec<&str> = std::iter::once("help").chain(command.split(' ')).collect();
+        let (code, help, _) = run(tweedie(&words));
+        assert!(code == 0 && help.contains("--json"), "{command}: {help}");
+    }
+}
+
 #[test]
 fn names_that_are_nearly_right_are_told() {
     let dir = tempfile::tempdir().unwrap();
@@ -89,7 +122,7 @@ fn completions_know_recipes_settings_and_runs() {
     fs::write(dir.path().join("runs/mine-1/config.toml"), "").unwrap();
     let asked = |words: &[&str]| {
         let mut c = tweedie(&["--", "tweedie"]);
-        c.current_dir(dir.path()).args(words).env("COMPLETE", "bash").env("_CLAP_IFS", "\n");
+        c.current_dir(dir.path()).args(words).env("_TWEEDIE_COMPLETE", "bash").env("_CLAP_IFS", "\n");
         c.env("_CLAP_COMPLETE_INDEX", words.len().to_string()).env("_CLAP_COMPLETE_COMP_TYPE", "9");
         let (code, out, err) = run(c);
         assert_eq!(code, 0, "{err}");
@@ -101,7 +134,7 @@ fn completions_know_recipes_settings_and_runs() {
     assert!(asked(&["config", "explain", "sample.st"]).contains("sample.steps"));
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let (code, script, _) = run(tweedie(&["completions", shell]));
-        assert!(code == 0 && script.contains("COMPLETE") && script.contains("tweedie"), "{shell}: {script}");
+        assert!(code == 0 && script.contains("_TWEEDIE_COMPLETE") && script.contains("tweedie"), "{shell}: {script}");
     }
 }
 

@@ -95,6 +95,11 @@ fn everything_is_in_the_report_and_beside_it() {
     c.args(TINY_SCENES.iter().flat_map(|s| ["--caption-set", s]));
     let (text, _) = succeeds(c);
     let html = read(out.join("report.html"));
+    // On a phone tables scroll in a box of their own and figures shrink.
+    assert_eq!(html.matches("<table").count(), html.matches("<div class=\"wide\"><table").count());
+    assert!(
+        html.contains(".wide { overflow-x: auto;") && html.contains("figure img { display: block; max-width: 100%;")
+    );
     let figures = [
         "main",
         "ablation",

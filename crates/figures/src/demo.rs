@@ -221,6 +221,10 @@ pub fn all() -> Vec<(&'static str, Drawing)> {
         ("raw", Figure::lines(&raw())),
         ("steps", Figure::lines(&steps())),
         ("methods", Figure::bars(&methods())),
+        (
+            "methods-cut",
+            Figure::bars(&BarsSpec { y: Axis::linear("Top-1 accuracy (%)").range(50.0, 102.0), ..methods() }),
+        ),
         ("distribution", Figure::heatmap(&distribution())),
         ("vocabulary", Figure::heatmap(&vocabulary())),
         ("confusion", Figure::confusion(&confusion(10))),

@@ -273,9 +273,10 @@ fn reliability(m: &Measured) -> Result<Drawing> {
 fn comparison(m: &Measured) -> Result<Drawing> {
     let (values, errors): (Vec<f64>, Vec<f64>) = [&m.full, &m.sweep[0], &m.twin].map(top1).into_iter().unzip();
     let lowest = values.iter().zip(&errors).map(|(v, e)| v - e).fold(100.0, f64::min);
+    let floor = (lowest - 1.0).floor().max(0.0);
     Ok(Figure::bars(&BarsSpec {
         title: "TDD and its masked twin (intervals: one standard error of the test set)".into(),
-        y: Axis::linear("top-1 on the test split (%)").range((lowest - 1.0).floor().max(0.0), 100.0),
+        y: Axis::linear("top-1 on the test split (%)").range(floor, 100.0 + 0.08 * (100.0 - floor)),
         categories: vec![format!("TDD, {} steps", m.steps), "TDD, 1 step".into(), "MDD".into()],
         series: vec![BarSeries { name: String::new(), values, errors: Some(errors) }],
         decimals: Some(1),

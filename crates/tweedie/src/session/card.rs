@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_card_says_what_it_is_and_nothing_breaks_out_of_it() {
-        let config = Config::preset("digits").unwrap();
+        let config = Config::preset("digits").unwrap().with("model.classes", 25).unwrap();
         let data = Fingerprint { classes: vec![], train: None, val: None };
         let at = Standing { step: 5, total_steps: 10, best: Some(Metric::top1(0.975)) };
         let classes: Vec<String> = (0..25).map(|i| format!("`class|{i}\n")).collect();

@@ -19,7 +19,7 @@ const POINTS: usize = 60;
 #[derive(clap::Args)]
 pub struct Args {
     /// Folders of runs, at least two
-    #[arg(required = true, num_args = 2..)]
+    #[arg(required = true, num_args = 2.., value_name = "RUN")]
     runs: Vec<PathBuf>,
     /// Draw loss and validation metric over steps into this file (.svg or .png)
     #[arg(long, value_name = "FILE", value_parser = picture)]
