@@ -96,7 +96,9 @@ fn a_folder_of_all_kinds_is_a_data_set() {
     let names = ["palette.gif", "rgb.bmp", "lzw.tiff", "held-6.jpg"];
     for class in ["a", "b"] {
         fs::create_dir(dir.path().join(class)).unwrap();
-        names.iter().for_each(|n| drop(fs::copy(folder().join(n), dir.path().join(class).join(n)).unwrap()));
+        for name in names {
+            fs::copy(folder().join(name), dir.path().join(class).join(name)).unwrap();
+        }
     }
     fs::rename(dir.path().join("a/lzw.tiff"), dir.path().join("a/LZW.TIF")).unwrap();
     assert_eq!(images_below(dir.path()).unwrap().len(), 8);
