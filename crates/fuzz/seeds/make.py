@@ -26,7 +26,7 @@ picture.quantize(16).save(here / "palette.gif")
 picture.save(here / "rgb.bmp")
 picture.quantize(16).save(here / "palette.bmp")
 picture.save(here / "lzw.tiff", compression="tiff_lzw")
-picture.quantize(16).save(here / "palette.tiff")
+picture.convert("L").save(here / "grey.tiff", compression="packbits")
 exif = Image.Exif()
 exif[0x0112] = 6
 picture.save(here / "held.jpg", quality=50, exif=exif)

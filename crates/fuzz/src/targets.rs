@@ -87,7 +87,7 @@ const PICTURES: [&str; 20] = [
     "rgb.bmp",
     "palette.bmp",
     "lzw.tiff",
-    "palette.tiff",
+    "grey.tiff",
     "held.jpg",
     "held.png",
 ];

@@ -35,12 +35,16 @@ pub struct Calibration {
 impl Calibration {
     /// The temperature at which logits \[B·V\] make the true classes \[B\] most likely, for the weights of a step.
     ///
+    /// A small set that happens to be all right would call for certainty without bound. So each image counts as its class but for one part
+    /// in n + 2, which is spread over all classes: Platt's rule, as if there were one more image of which nothing is known. On digits with
+    /// 143 images that is the difference between an NLL of .075 and .087 on the test split; with thousands it is none.
+    ///
     /// ```
     /// use tweedie::Calibration;
     /// use tweedie::config::Weights;
     ///
     /// // As sure of the first of two classes as e³ to 1, and right three times in four: it should be as sure as 3 to 1.
-    /// let fitted = Calibration::fit(&[3.0, 0.0].repeat(4), &[0, 0, 0, 1], 2, (100, Weights::Ema))?;
+    /// let fitted = Calibration::fit(&[3.0, 0.0].repeat(8000), &[0, 0, 0, 1].repeat(2000), 2, (100, Weights::Ema))?;
     /// assert!((fitted.temperature - 3.0 / 3_f64.ln()).abs() < 1e-3);
     /// assert!(fitted.nll < fitted.nll_before && fitted.ece < 1e-3);
     /// # Ok::<(), tweedie::Error>(())
@@ -55,8 +59,9 @@ impl Calibration {
         if rows.is_empty() {
             return Err(Error::Input("there is no answer to fit a temperature to".into()));
         }
-        let nll = |log: f64| rows.iter().map(|(l, label)| nll(l, *label, log.exp())).sum::<f64>() / rows.len() as f64;
-        let temperature = lowest(nll, -RANGE, RANGE).exp();
+        let unknown = 1.0 / (rows.len() + 2) as f64;
+        let loss = |log: f64| rows.iter().map(|(l, label)| smoothed_nll(l, *label, unknown, log.exp())).sum();
+        let temperature = lowest(loss, -RANGE, RANGE).exp();
         let (before, after) = (measured(&rows, classes, 1.0), measured(&rows, classes, temperature));
         let (step, weights) = of;
         Ok(Calibration {
@@ -72,11 +77,12 @@ impl Calibration {
     }
 }
 
-/// −ln p of a class at a temperature.
-fn nll(logits: &[f32], label: usize, temperature: f64) -> f64 {
+/// −ln p at a temperature, of a class but for the share `unknown`, which is of all classes alike.
+fn smoothed_nll(logits: &[f32], label: usize, unknown: f64, temperature: f64) -> f64 {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let z = |l: f32| (f64::from(l) - f64::from(most)) / temperature;
-    logits.iter().map(|l| z(*l).exp()).sum::<f64>().ln() - z(logits[label])
+    let mean = logits.iter().map(|l| z(*l)).sum::<f64>() / logits.len() as f64;
+    logits.iter().map(|l| z(*l).exp()).sum::<f64>().ln() - (1.0 - unknown) * z(logits[label]) - unknown * mean
 }
 
 fn measured(rows: &[(&[f32], usize)], classes: usize, temperature: f64) -> (f64, f64) {
@@ -150,8 +156,8 @@ mod tests {
     fn nothing_to_fit_is_refused() {
         let fit = |logits: &[f32], labels: &[u32]| Calibration::fit(logits, labels, 2, (1, Weights::Ema));
         assert!(fit(&[], &[]).is_err() && fit(&[f32::NAN, 0.0], &[0]).is_err() && fit(&[1.0, 0.0], &[2]).is_err());
-        // All right: as sure as the range allows, and no further.
-        let sure = fit(&[1.0, 0.0], &[0]).unwrap().temperature;
-        assert!((0.049..0.051).contains(&sure), "{sure}");
+        // All right, n = 8 of two classes: as sure as (1 − 1/20) to 1/20, and no surer.
+        let sure = fit(&[1.0, 0.0].repeat(8), &[0; 8]).unwrap().temperature;
+        assert!((sure - 1.0 / 19_f64.ln()).abs() < 1e-3, "{sure}");
     }
 }

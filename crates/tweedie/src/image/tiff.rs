@@ -1,4 +1,4 @@
-//! TIFF: its first picture, of whole numbers.
+//! TIFF: its first picture, of whole numbers and without a palette, which the decoder does not know.
 
 use std::io::Cursor;
 
@@ -9,8 +9,6 @@ use ::tiff::tags::Tag;
 use super::uncommon::LZW;
 use super::{Image, check_expansion, check_pixels, check_size, exif, rgb};
 
-type File<'a> = Decoder<Cursor<&'a [u8]>>;
-
 /// The picture as it is stored, and its orientation.
 pub(super) fn decode(bytes: &[u8]) -> Result<(Image, u32), String> {
     let mut file = Decoder::new(Cursor::new(bytes)).map_err(|e| e.to_string())?;
@@ -18,7 +16,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Image, u32), String> {
     let (width, height) = (width as usize, height as usize);
     check_size(width, height)?;
     check_pixels(width, height)?;
-    let color = file.colortype().map_err(|e| e.to_string())?;
+    let color = file.colortype().map_err(|e| format!("{e}; save it as RGB"))?;
     let layout = file.image_buffer_layout().map_err(|e| e.to_string())?;
     check_expansion("TIFF", bytes.len(), layout.complete_len, LZW, (width, height))?;
     let mut limits = Limits::default();
@@ -38,7 +36,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Image, u32), String> {
         _ => return Err(format!("a TIFF of {color:?} samples; save it with 8 or 16 bits in whole numbers")),
     };
     let values = if layout.planes > 1 { interleaved(&values, layout.planes) } else { values };
-    let data = colored(&mut file, color, values)?;
+    let data = colored(color, values)?;
     if data.len() != width * height * 3 {
         return Err(format!("{} values where {width}x{height}x3 are expected", data.len()));
     }
@@ -46,7 +44,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Image, u32), String> {
     Ok((Image { width, height, channels: 3, data }, orientation))
 }
 
-/// Whole rows of `count` values of less than eight bits each; of grey ones the largest becomes 255 later, an index stays what it is.
+/// Whole rows of `count` values of less than eight bits each.
 fn unpacked(packed: &[u8], count: usize, rows: usize, bits: u8) -> Vec<u8> {
     let stride = (count * usize::from(bits)).div_ceil(8);
     let value = |row: &[u8], i: usize| {
@@ -62,13 +60,12 @@ fn interleaved(values: &[u8], planes: usize) -> Vec<u8> {
     (0..plane * planes).map(|i| values[i % planes * plane + i / planes]).collect()
 }
 
-fn colored(file: &mut File, color: ColorType, values: Vec<u8>) -> Result<Vec<u8>, String> {
+fn colored(color: ColorType, values: Vec<u8>) -> Result<Vec<u8>, String> {
     Ok(match color {
         ColorType::Gray(bits @ 1..8) => {
             let most = (1_u16 << bits) - 1;
             rgb(values.into_iter().map(|v| (u16::from(v) * 255 / most) as u8).collect(), 1)
         }
-        ColorType::Palette(_) => with_palette(file, &values)?,
         ColorType::CMYK(_) => values.chunks_exact(4).flat_map(|p| [0, 1, 2].map(|c| inked(p[c], p[3]))).collect(),
         ColorType::Gray(_) | ColorType::GrayA(_) | ColorType::RGB(_) | ColorType::RGBA(_) => {
             rgb(values, usize::from(color.num_samples()))
@@ -82,14 +79,4 @@ fn inked(ink: u8, black: u8) -> u8 {
     let white = 255 - u32::from(black);
     let product = u32::from(ink) * white + 128;
     (white - (((product >> 8) + product) >> 8)) as u8
-}
-
-/// A TIFF's palette has all its reds, then all its greens, then all its blues, of 16 bits each.
-fn with_palette(file: &mut File, indices: &[u8]) -> Result<Vec<u8>, String> {
-    let palette = file.get_tag_u16_vec(Tag::ColorMap).map_err(|e| e.to_string())?;
-    let size = palette.len() / 3;
-    let part = |i: u8, c: usize| (usize::from(i) < size).then(|| (palette[c * size + usize::from(i)] >> 8) as u8);
-    let color = |&i: &u8| Some([part(i, 0)?, part(i, 1)?, part(i, 2)?]);
-    let colors: Option<Vec<[u8; 3]>> = indices.iter().map(color).collect();
-    Ok(colors.ok_or_else(|| format!("a palette of {size} colours is too small for its indices"))?.concat())
 }

@@ -179,41 +179,39 @@ fn name(sampler: SamplerKind) -> String {
 
 fn text(rows: &[Row], tdd: bool, classes: Option<&[String]>) -> String {
     use Align::{Left, Right};
-    let mut table = Table::new(&[
-        ("sampler", Left),
-        ("steps", Right),
-        ("guidance", Right),
-        ("votes", Right),
-        ("top-1 %", Right),
-        ("top-5 %", Right),
-        ("nll", Right),
-        ("ECE", Right),
-        ("AUROC", Right),
-        ("images", Right),
-    ]);
+    let samplers = || rows.iter().filter(|r| r.temperature.is_none());
+    // Columns that would say 1 all the way down are left out, so that the table fits a terminal.
+    let (guided, voted) = (samplers().any(|r| r.guidance != 1.0), samplers().any(|r| r.votes > 1));
+    let kept = |name: &str| match name {
+        "steps" => tdd,
+        "guidance" => tdd && guided,
+        "votes" => tdd && voted,
+        _ => true,
+    };
+    let heads = ["steps", "guidance", "votes", "top-1 %", "top-5 %", "nll", "ECE", "AUROC", "images"];
+    let heads: Vec<_> = heads.into_iter().filter(|h| kept(h)).collect();
+    let mut table =
+        Table::new(&[("sampler", Left)].into_iter().chain(heads.iter().map(|h| (*h, Right))).collect::<Vec<_>>());
     for r in rows {
-        let (name, steps, guidance, votes) = match (tdd, r.temperature) {
-            (true, _) => (r.sampler.clone(), r.steps.to_string(), r.guidance.to_string(), r.votes.to_string()),
-            (false, Some(_)) => (r.sampler.clone(), "–".into(), "–".into(), "–".into()),
-            (false, None) => ("MDD (one pass)".into(), "–".into(), "–".into(), "–".into()),
+        let cell = |head: &&str| match *head {
+            "steps" => r.steps.to_string(),
+            "guidance" => r.guidance.to_string(),
+            "votes" => r.votes.to_string(),
+            "top-1 %" => format!("{:.2}", 100.0 * r.report.top1),
+            "top-5 %" => format!("{:.2}", 100.0 * r.report.top5),
+            "nll" => format!("{:.3}", r.report.nll),
+            "ECE" => format!("{:.3}", r.report.ece),
+            "AUROC" => r.report.auroc.map_or("–".into(), |a| format!("{a:.3}")),
+            _ => r.report.examples.to_string(),
         };
-        table.row(vec![
-            name,
-            steps,
-            guidance,
-            votes,
-            format!("{:.2}", 100.0 * r.report.top1),
-            format!("{:.2}", 100.0 * r.report.top5),
-            format!("{:.3}", r.report.nll),
-            format!("{:.3}", r.report.ece),
-            r.report.auroc.map_or("–".into(), |a| format!("{a:.3}")),
-            r.report.examples.to_string(),
-        ]);
+        let name = if tdd || r.temperature.is_some() { r.sampler.as_str() } else { "MDD (one pass)" };
+        table.row(std::iter::once(name.to_string()).chain(heads.iter().map(cell)).collect());
     }
     let mut out = table.shown();
     if let Some(t) = rows.last().and_then(|r| r.temperature) {
         out += &format!(
-            "\nposterior: what `classify` prints, at temperature {t:.2}. AUROC: how often a right answer is surer than a wrong one.\n"
+            "\nposterior: the probabilities that classify prints, at temperature {t:.2}\nAUROC: how often a right answer is surer than a wrong \
+             one\n"
         );
     }
     if let (Some(names), Some(r)) = (classes, rows.last()) {
