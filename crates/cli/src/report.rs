@@ -5,7 +5,7 @@ mod progress;
 mod table;
 pub mod terminal;
 
-pub use progress::{Bar, CHARS, FREE, Progress, Sparse, redrawn, with_bar};
+pub use progress::{Bar, CHARS, Progress, Sparse, redrawn, with_bar};
 pub use table::{Align, Table};
 pub use terminal::{note, open_device, open_device_named, warn};
 

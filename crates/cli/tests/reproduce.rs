@@ -190,7 +190,7 @@ fn an_interrupted_plan_goes_on() {
     assert_eq!(o.status.code(), Some(130), "{told}");
     assert!(
         told.contains("interrupted in run 1 of 2")
-            && told.contains("Go on with: tweedie --threads 1 reproduce heatmap"),
+            && told.contains("Go on with:\n  tweedie --threads 1 reproduce heatmap"),
         "{told}"
     );
     let (_, told) = succeeds(tiny(dir.path(), "heatmap", &args));

@@ -83,7 +83,7 @@ fn a_terminal_has_a_header_a_bar_and_evaluations() {
             assert_eq!(lines.iter().filter(|l| l.starts_with(&format!("{name:<8}"))).count(), 1, "{name}: {text}");
         }
         assert!(lines.iter().any(|l| l.starts_with("steps   66: 6 epochs of 11, batches of 128")), "{lines:?}");
-        assert!(lines.iter().any(|l| l.contains('━') && l.contains(" %  loss ")), "{lines:?}");
+        assert!(lines.iter().any(|l| l.contains('━') && l.contains("loss ") && l.ends_with(" left")), "{lines:?}");
         let best: Vec<&String> = lines.iter().filter(|l| l.ends_with("★ best")).collect();
         assert!(!best.is_empty() && best.iter().all(|l| l.contains("top-1")), "{lines:?}");
         assert!(text.contains("\u{1b}[32m") && text.contains("\u{1b}[2m"), "no colours: {text:?}");
@@ -123,12 +123,12 @@ fn colours_and_redrawing_are_left_out_where_they_are_not_wanted() {
 fn a_pipe_gets_few_lines_and_verbose_all() {
     let dir = tempfile::tempdir().unwrap();
     let steps = |err: &str| err.lines().filter(|l| l.contains("  step ") && l.contains("  loss ")).count();
-    let (code, out, err) = run(tweedie(dir.path(), &train_args("train.epochs=30", &["--out", "a"])));
+    let (code, out, err) = run(tweedie(dir.path(), &train_args("train.epochs=10", &["--out", "a"])));
     assert_eq!((code, out.as_str()), (0, "a\n"), "{err}");
     assert!(!err.contains('\u{1b}') && !err.contains('━'), "{err}");
-    // 330 steps are logged: the first, the last, and at most one a second.
+    // 110 steps are logged: the first, the last, and at most one a second.
     assert!((2..60).contains(&steps(&err)), "{err}");
-    assert_eq!(err.lines().filter(|l| l.contains("top-1")).count(), 31, "{err}"); // and the best at the end
+    assert_eq!(err.lines().filter(|l| l.contains("top-1")).count(), 11, "{err}"); // and the best at the end
     assert!(!err.contains("lr ") && !err.contains("device: "), "{err}");
     let (_, _, err) = run(tweedie(dir.path(), &train_args("train.epochs=3", &["--out", "b", "-v"])));
     assert_eq!(steps(&err), 33, "{err}");
@@ -136,10 +136,6 @@ fn a_pipe_gets_few_lines_and_verbose_all() {
         err.contains("lr ") && err.contains("|g| ") && err.contains("waited ") && err.contains("device: cpu"),
         "{err}"
     );
-    // Evaluations do not become thousands either.
-    let many = ["--set", "train.batch=1400", "--set", "train.eval_images=1", "--out", "c"];
-    let (_, _, err) = run(tweedie(dir.path(), &train_args("train.epochs=400", &many)));
-    assert!(err.lines().count() < 400, "{} lines", err.lines().count());
 }
 
 #[test]
@@ -184,7 +180,7 @@ fn ctrl_c_is_answered_at_once() {
 #[test]
 fn a_long_training_is_told_before_it_starts() {
     let dir = tempfile::tempdir().unwrap();
-    let args = train_args("train.epochs=100000000", &["--out", "r"]);
+    let args = train_args("train.epochs=1000000", &["--out", "r"]);
     let mut child = tweedie(dir.path(), &args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stderr.take().unwrap()).lines().map(|l| l.unwrap());
     let before: Vec<String> = lines.take_while(|l| !l.contains("  loss ")).collect();

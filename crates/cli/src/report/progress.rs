@@ -7,11 +7,8 @@ use console::truncate_str;
 use indicatif::{ProgressBar, ProgressStyle};
 use tweedie::progress;
 
-use super::terminal::{BARS, is_living, note, say, width};
+use super::terminal::{BARS, FREE, is_living, note, say, width};
 use super::{duration, in_one_line, message};
-
-/// Columns at the right that stay free: there the terminal shows the ^C of Ctrl-C, and a line that is full would tear.
-pub const FREE: usize = 4;
 
 /// A redrawn line by an indicatif template, which is ours and right.
 pub fn redrawn(template: &str) -> Option<ProgressBar> {

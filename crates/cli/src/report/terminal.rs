@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use console::{Term, measure_text_width, style};
-use indicatif::{MultiProgress, ProgressDrawTarget};
+use indicatif::{MultiProgress, ProgressDrawTarget, TermLike};
 use tweedie::interrupt;
 use tweedie_engine::{Choice, Device, cuda};
 
@@ -50,9 +50,63 @@ pub fn width() -> usize {
     usize::from(Term::stderr().size().1)
 }
 
+/// Columns at the right that stay free: there the terminal shows the ^C of Ctrl-C.
+pub const FREE: usize = 4;
+
+/// stderr with fewer columns than it has. indicatif fills a line to its end, and what is typed there would begin the next one, so that
+/// the line could not be found again.
+#[derive(Debug)]
+struct Narrow(Term);
+
+impl TermLike for Narrow {
+    fn width(&self) -> u16 {
+        self.0.size().1.saturating_sub(FREE as u16).max(1)
+    }
+
+    fn height(&self) -> u16 {
+        self.0.size().0
+    }
+
+    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_up(n)
+    }
+
+    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_down(n)
+    }
+
+    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_right(n)
+    }
+
+    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_left(n)
+    }
+
+    fn write_line(&self, s: &str) -> io::Result<()> {
+        self.0.write_line(s)
+    }
+
+    fn write_str(&self, s: &str) -> io::Result<()> {
+        self.0.write_str(s)
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        self.0.clear_line()
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Every redrawn line there is.
 pub static BARS: LazyLock<MultiProgress> = LazyLock::new(|| {
-    let target = if is_living() { ProgressDrawTarget::stderr_with_hz(12) } else { ProgressDrawTarget::hidden() };
+    let target = if is_living() {
+        ProgressDrawTarget::term_like_with_hz(Box::new(Narrow(Term::buffered_stderr())), 12)
+    } else {
+        ProgressDrawTarget::hidden()
+    };
     MultiProgress::with_draw_target(target)
 });
 
@@ -132,7 +186,10 @@ static AT: Mutex<&str> = Mutex::new("step");
 
 /// From now on Ctrl-C waits for this to end: "step", "evaluation".
 pub fn is_at(what: &'static str) {
-    *AT.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    // What Ctrl-C itself has caused is not what it waits for.
+    if !interrupt::requested() {
+        *AT.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
 }
 
 /// Catch Ctrl-C: it is answered at once, and what is being done, such as a "step", comes to its end.

@@ -11,7 +11,7 @@ use tweedie_engine::Device;
 use super::plan::{Plan, Planned};
 use super::runs::work;
 use crate::failure::{Failure, Result};
-use crate::report::{self, note};
+use crate::report::{self, Progress, note};
 
 /// Share of the time that training steps may take. Timed one by one they seem longer than they are in a run, so that evaluations
 /// and measuring find room too.
@@ -32,6 +32,8 @@ pub fn share(plan: &Plan, budget: Duration, out: &Path, device: &Device) -> Resu
     if let Some(share) = same.and_then(|v| v["share"].as_f64()) {
         return Ok(share);
     }
+    let progress = Progress::new();
+    progress.tick("timing a few steps");
     let mut seconds = 0.0;
     for task in plan.tasks() {
         let runs: Vec<&Planned> =
@@ -41,6 +43,7 @@ pub fn share(plan: &Plan, budget: Duration, out: &Path, device: &Device) -> Resu
         let pace = time_of_step(first, device)? * first.steps as f64 / work(first);
         seconds += runs.iter().map(|r| pace * work(r)).sum::<f64>();
     }
+    drop(progress);
     let share = if seconds > 0.0 { (TRAINING * budget.as_secs_f64() / seconds).min(1.0) } else { 1.0 };
     note(&format!(
         "all epochs would take about {} of training; {} allow {:.2} % of them",

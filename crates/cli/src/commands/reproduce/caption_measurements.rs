@@ -13,7 +13,7 @@ use super::measurements::{Measurements, deviation};
 use super::runs::stop_if_asked;
 use super::variant::Variant;
 use crate::failure::{Failure, Result};
-use crate::report::note;
+use crate::report::warn;
 use crate::shared::image_input;
 
 /// Candidates of every token in a trace: as many as a trace can tell.
@@ -68,7 +68,7 @@ impl Measurements<'_> {
             let sample = SampleConfig { steps, ..m.config.sample.clone() };
             let made = evaluate::captions_until(&m.trained, &source, &m.config, &sample, 0, &interrupt::requested)
                 .or_else(|e| stop_if_asked("while captions were written").and(Err(e.into())))?;
-            made.skipped.errors.values().take(5).for_each(|e| note(&format!("left out: {e}")));
+            made.skipped.errors.values().take(5).for_each(|e| warn(&format!("left out: {e}")));
             self.written.insert(key, Rc::new(made));
         }
         Ok(self.written[&key].clone())

@@ -123,7 +123,9 @@ fn note_of(name: &str, words: &str) {
 fn model(c: &Config) -> Result<String> {
     let (all, denoiser) = count_parameters(&c.model, c.sizes())?;
     let (e, d) = (&c.model.encoder, &c.model.denoiser);
-    let blocks = |depth: usize, width: usize| format!("{depth} blocks of width {width}");
+    let blocks = |depth: usize, width: usize| {
+        format!("{depth} {} of width {width}", if depth == 1 { "block" } else { "blocks" })
+    };
     let method = if c.model.method == Method::Tdd { "TDD" } else { "MDD" };
     let mut parts = Vec::new();
     if c.model.is_conditional() {

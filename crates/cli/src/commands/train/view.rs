@@ -13,7 +13,7 @@ use tweedie::progress::{Progress, Work};
 use tweedie::train::{Evaluation, Event, Metric, SkippedEvent, StepEvent};
 use tweedie_engine::Device;
 
-use crate::report::{self, Sparse, message, note, terminal};
+use crate::report::{self, Sparse, note, terminal};
 
 /// Evaluations that have a line each; of more than these only some have one.
 const EVALUATIONS: usize = 50;
@@ -238,7 +238,7 @@ fn bar_columns(columns: usize) -> usize {
 
 /// Columns beside the bar and the percentage.
 fn room(columns: usize) -> usize {
-    columns.saturating_sub(bar_columns(columns) + 10 + report::FREE)
+    columns.saturating_sub(bar_columns(columns) + 10 + terminal::FREE)
 }
 
 fn template(columns: usize) -> String {
@@ -291,7 +291,7 @@ pub fn told_skipped(s: &SkippedEvent) {
     }
     if !s.cut_at.is_empty() {
         let head = format!("texts of too many tokens, cut {} times so far, such as:", s.cut);
-        note(&message(&format!("{head}\n{}", s.cut_at.join("\n"))));
+        note(&format!("{head}\n{}", s.cut_at.join("\n")));
     }
 }
 
@@ -357,7 +357,7 @@ mod tests {
         };
         assert_eq!(at(60), "loss 2.35  12346 images/s  34h17m left");
         assert_eq!(at(80), "loss 2.346 █▇▆▅▄▃▂▁  12346 images/s  34 h 17 min left");
-        assert_eq!(at(120), "epoch 18/300  loss 2.346 █▇▇▇▆▆▅▅▄▄▃▃▂▂▂▁  12346 images/s  34 h 17 min left");
+        assert_eq!(at(120), "epoch 18/300  loss 2.346 ██▇▇▆▆▅▅▄▄▃▃▂▂▁▁  12346 images/s  34 h 17 min left");
         (60..200).for_each(|w| drop(at(w)));
         // After the first step nothing is known of the time.
         assert!(!shown(1).words(120).contains("left"));
