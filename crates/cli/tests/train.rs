@@ -426,7 +426,7 @@ fn bad_input_is_named_and_nothing_is_written() {
         (&["digits", "--data", "missing"], &["missing"]),
         (&["digits", "--data", "empty"], &["empty"]),
         (&["digits", "--data", "flat"], &["flat"]),
-        (&["digits", "--set", "train.batch=1439"], &["train.batch = 1439", "1438"]),
+        (&["digits", "--set", "train.batch=1439"], &["train.batch = 1439", "1282"]),
         (&["digits", "--set", "model.encoder.patch=3"], &["patch = 3"]),
         (&["digits", "--set", "model.classes=3"], &["model.classes = 3", "10"]),
         (&["digits", "--set", "train.precision=bf16"], &["train.precision"]),

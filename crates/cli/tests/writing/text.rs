@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -265,7 +266,8 @@ fn a_short_text_is_packed_and_its_end_held_out() {
         // Packed text is counted in the windows that it is cut into, as `data inspect` does.
         let kind = tokenizer.rsplit('=').next().unwrap();
         let look = ["data", "inspect", "short.txt", "--task", "text", "--tokens", "16", "--tokenizer", kind, "--json"];
-        let splits = json(dir, &look)["splits"].clone();
+        let found = Command::new(env!("CARGO_BIN_EXE_tweedie")).current_dir(dir).args(look).output().unwrap();
+        let splits = serde_json::from_slice::<Value>(&found.stdout).unwrap()["splits"].clone();
         let [train, val] = [0, 1].map(|i| splits[i]["sequences"].as_u64().unwrap());
         let said = format!("{train} windows of 16 tokens for training, {val} for validation");
         assert!(train > 10 && err.contains(&said), "no '{said}' in {err}");

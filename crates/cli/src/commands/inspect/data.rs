@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result<()> {
         splits,
         notes: d.notes.clone(),
     };
-    if args.json { report::print_json(&found) } else { report::print(&text(&found, args.all)) }
+    if args.json { report::print_json(&found) } else { report::print_words(&text(&found, args.all)) }
 }
 
 fn text(f: &Found, all: bool) -> String {

@@ -154,5 +154,5 @@ fn text(r: &Report) -> String {
 
 pub fn run(args: &Args) -> Result<()> {
     let found = look()?;
-    if args.json { report::print_json(&found) } else { report::print(&text(&found)) }
+    if args.json { report::print_json(&found) } else { report::print_words(&text(&found)) }
 }

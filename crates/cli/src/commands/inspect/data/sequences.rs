@@ -102,7 +102,7 @@ pub fn run(args: &Args, task: Task) -> Result<()> {
         splits,
         notes,
     };
-    if args.json { report::print_json(&found) } else { report::print(&text(&found)) }
+    if args.json { report::print_json(&found) } else { report::print_words(&text(&found)) }
 }
 
 /// What one example shows: the lengths of its texts, unknown tokens, or why it is bad.
