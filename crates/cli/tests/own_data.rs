@@ -155,5 +155,5 @@ fn a_recipe_that_does_not_fit_says_what_to_change() {
     let (_, err) = succeeds(train(&[&three[..], &["--set", "train.batch=8"]].concat()));
     assert!(err.contains("are scaled to 8×8; for their own size: --set model.encoder.image=28"), "{err}");
     assert!(err.contains("the warm-up (train.warmup_epochs = 5) is as long as the run"), "{err}");
-    assert!(err.contains("--set train.warmup_epochs=0.1"), "{err}");
+    assert!(err.contains("--set train.warmup_epochs=0.10"), "{err}");
 }

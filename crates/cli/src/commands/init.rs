@@ -35,6 +35,7 @@ pub fn run(args: &Args) -> Result<()> {
     let choice = report::open_device(&args.device)?;
     let plan = own_data::plan(&args.data, &args.own, &[], false, &choice.device)?;
     write_atomic(&out, own_data::recipe(&plan, &args.own).as_bytes())?;
+    report::note(&format!("found:   {}", own_data::found(&plan.facts)));
     own_data::tell(&plan);
     report::print(&format!("{}\n", out.display()))?;
     report::note(&format!("next: tweedie train {}", out.display()));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tweedie::data::Task;
 use tweedie::recipe::RECIPES;
+use tweedie::run_dir::RunDir;
 use tweedie::suggest::{self, Facts, Plan, Request};
 use tweedie_engine::Device;
 
@@ -18,10 +19,10 @@ const BUDGET: Duration = Duration::from_secs(600);
 
 #[derive(clap::Args)]
 pub struct OwnDataArgs {
-    /// With data in place of a recipe: what they are for (default: by looking)
+    /// What own data are for (default: by looking)
     #[arg(long, value_name = "TASK", value_parser = one_of::<Task>(TASKS))]
     task: Option<Task>,
-    /// With data in place of a recipe: how long the training may take, as 90s, 5m or 2h (default: 10m)
+    /// How long a training on own data may take, as 90s, 5m or 2h (default: 10m)
     #[arg(long, value_name = "TIME", value_parser = numbers::time)]
     budget: Option<Duration>,
 }
@@ -51,10 +52,14 @@ pub fn is_data(name: &str) -> Result<bool> {
         return Err(Failure::input(format!("'{name}' is a recipe, and a file or folder here"))
             .hint(format!("tweedie train ./{name} for the data, tweedie train {name} --data DATA for the recipe")));
     }
+    if there && RunDir::open(Path::new(name)).is_ok() {
+        let hint = format!("tweedie train --resume {name}");
+        return Err(Failure::input(format!("{name} is the folder of a run, not data")).hint(hint));
+    }
     Ok(there && !is_recipe_file(Path::new(name)))
 }
 
-/// A TOML file is a recipe; so is a file of any other name in which a recipe stands.
+/// A TOML file is a recipe.
 fn is_recipe_file(path: &Path) -> bool {
     path.extension().is_some_and(|e| e.eq_ignore_ascii_case("toml"))
 }
@@ -89,7 +94,7 @@ pub fn tell(plan: &Plan) {
     summary(plan).iter().for_each(|line| report::note(line));
 }
 
-fn summary(plan: &Plan) -> [String; 3] {
+fn summary(plan: &Plan) -> [String; 2] {
     let (facts, forecast) = (&plan.facts, &plan.forecast);
     let value =
         |key: &str| plan.suggestion.settings().iter().find(|s| s.key == key).map_or("", |s| s.value.trim_matches('"'));
@@ -124,10 +129,11 @@ fn summary(plan: &Plan) -> [String; 3] {
         forecast.evaluations,
         report::duration(forecast.seconds)
     );
-    [format!("found:   {}", found(facts)), format!("network: {network}"), format!("trains:  {trains}")]
+    [format!("network: {network}"), format!("trains:  {trains}")]
 }
 
-fn found(facts: &Facts) -> String {
+/// What the data are, in a line.
+pub fn found(facts: &Facts) -> String {
     let Facts { name, format, train, val, val_origin, classes, .. } = facts;
     match (&facts.texts, facts.task) {
         (Some(t), Task::Text) => {

@@ -111,6 +111,15 @@ impl Image {
         if x < self.width { self.data.get(at..at.saturating_add(self.channels)).unwrap_or(&[]) } else { &[] }
     }
 
+    /// Whether it shows no colour, whatever its channels: that all but one pixel in 200 have about the same value in each. JPEG
+    /// moves grey ones apart by a few levels.
+    pub fn is_grey(&self) -> bool {
+        const APART: u8 = 12;
+        let coloured = |p: &&[u8]| p.iter().max().zip(p.iter().min()).is_some_and(|(max, min)| max - min > APART);
+        let pixels = self.data.chunks_exact(self.channels.max(1));
+        self.channels < 3 || pixels.clone().filter(coloured).count() * 200 <= pixels.len()
+    }
+
     /// The same picture with 1 or 3 channels. Grey is ITU-R 601 luma in PIL's fixed-point form.
     pub fn into_channels(self, channels: usize) -> Image {
         let data = match (self.channels, channels) {

@@ -1,7 +1,7 @@
 //! Epochs that fit a time, and what depends on their number: warm-up, averaging, evaluations, checkpoints.
 
 use super::pace::Pace;
-use super::recipe::Suggestion;
+use super::recipe::{Suggestion, decimals};
 use crate::config::Config;
 use crate::error::Result;
 
@@ -15,6 +15,9 @@ const FEW: f64 = 10.0;
 const MOST_EPOCHS: f64 = 2000.0;
 /// Examples of an evaluation, at least: fewer tell nothing.
 const LEAST_EVALUATED: usize = 64;
+
+/// A checkpoint shows what the model says to a few examples, which costs as much as evaluating about so many.
+const PREVIEWED: usize = 32;
 
 /// What a run will do and take.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,7 +38,7 @@ pub fn fit(s: &mut Suggestion, pace: &Pace, seconds: f64, sets: &[String]) -> Re
     let batch = config.train.batch;
     let batches = (pace.examples / batch.max(1)).max(1);
     let evaluated = evaluated(pace, seconds);
-    let one = evaluated as f64 * pace.evaluated;
+    let one = (evaluated + PREVIEWED) as f64 * pace.evaluated;
     let whole = batches as f64 * pace.step;
     let reading = batches as f64 * pace.first_epoch;
     // An evaluation at every epoch of few, or so many of many.
@@ -75,13 +78,16 @@ fn whole_epochs(s: &mut Suggestion, x: f64, batches: usize, config: &Config, pac
     let epochs = x.ceil().max(1.0);
     let share = x / epochs;
     let fewer = ((batches as f64 * share) as usize).max(1);
-    // One stream of text is not cut: its examples are pieces of any length.
-    if share > 0.97 || fewer == batches || config.data.task == crate::data::Task::Text {
-        let epochs = if share > 0.97 { epochs } else { x.max(1.0).floor() };
+    if share > 0.97 || fewer == batches {
         return (epochs as usize, batches);
     }
-    let limit = fewer * config.train.batch;
-    let why = format!("of {}: what {epochs} epochs have the time for", pace.examples);
+    // A stream of text is limited by its pieces, whatever their length.
+    let limit = if pace.rows == pace.examples {
+        fewer * config.train.batch
+    } else {
+        (pace.rows as f64 * share).ceil() as usize
+    };
+    let why = format!("of {}: {epochs} epochs of so many fit the time", pace.rows);
     s.set("data.train_limit", limit, why);
     (epochs as usize, fewer)
 }
@@ -94,11 +100,4 @@ fn evaluated(pace: &Pace, seconds: f64) -> usize {
 
 fn milliseconds(seconds: f64) -> String {
     if seconds < 0.1 { format!("{:.1} ms", 1e3 * seconds) } else { format!("{:.2} s", seconds) }
-}
-
-/// Four decimals, and at least one.
-fn decimals(x: f64) -> String {
-    let text = format!("{x:.4}");
-    let short = text.trim_end_matches('0');
-    if short.ends_with('.') { format!("{short}0") } else { short.to_string() }
 }

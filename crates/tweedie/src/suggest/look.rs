@@ -13,8 +13,9 @@ use crate::train::{TrainingSet, open_classes, open_sequences};
 const IMAGES: usize = 256;
 /// Texts that are looked at: lengths that two in a hundred pass are then seen dozens of times.
 const TEXTS: usize = 2000;
-/// A light that differs less than this between channels is grey; JPEG moves it by a few levels.
-const GREY: u8 = 12;
+/// Of fewer examples than these a larger share is held out: what they are judged by would be too few.
+const FEW: usize = 1000;
+const SHARE_OF_FEW: f64 = 0.2;
 
 /// What is at a path, opened as the suggested settings open it but for the tokenizer, which is theirs to choose.
 #[derive(Clone)]
@@ -35,10 +36,49 @@ impl Opened {
         let mut config = Config::default();
         (config.data.path, config.data.task) = (path.into(), task);
         config.data.layout = if task == Task::Text { Layout::Packed } else { Layout::Lines };
-        Ok(match task {
-            Task::Class => Opened::Classes(open_classes(&config)?),
+        let opened = Opened::by(&config)?;
+        if opened.is_held_out() && task != Task::Text && opened.counts()?.iter().sum::<usize>() < FEW {
+            config.data.val_fraction = SHARE_OF_FEW;
+            return Opened::by(&config);
+        }
+        Ok(opened)
+    }
+
+    fn by(config: &Config) -> Result<Opened> {
+        Ok(match config.data.task {
+            Task::Class => Opened::Classes(open_classes(config)?),
             Task::Caption | Task::Text => Opened::Sequences(open_sequences(&config.data, config.seed)?),
         })
+    }
+
+    /// Whether the data bring no validation split of their own.
+    fn is_held_out(&self) -> bool {
+        let origin = match self {
+            Opened::Classes(set) => &set.val_origin,
+            Opened::Sequences(set) => &set.val_origin,
+        };
+        origin.contains("held out")
+    }
+
+    /// Examples for training and for evaluation.
+    fn counts(&self) -> Result<[usize; 2]> {
+        Ok(match self {
+            Opened::Classes(set) => [set.train()?.len(), set.val()?.len()],
+            Opened::Sequences(set) => [set.train()?.len(), set.val()?.len()],
+        })
+    }
+
+    /// Rows of the training split: examples, or pieces of a stream.
+    pub(super) fn rows(&self) -> Result<usize> {
+        Ok(self.counts()?[0])
+    }
+
+    /// The share of the training examples that is held out, if any is.
+    fn share(&self) -> Result<Option<f64>> {
+        let few =
+            self.counts()?.iter().sum::<usize>() < FEW && !matches!(self, Opened::Sequences(s) if s.task == Task::Text);
+        let share = if few { SHARE_OF_FEW } else { Config::default().data.val_fraction };
+        Ok(self.is_held_out().then_some(share))
     }
 
     /// With the tokenizer that settings name: what a model is trained on.
@@ -67,6 +107,8 @@ pub struct Facts {
     pub val: usize,
     /// Where those come from, in words.
     pub val_origin: String,
+    /// The share of the training examples that is held out for them, where the data bring no validation split.
+    pub held_out: Option<f64>,
     /// Classes of images; 0 for captions and text.
     pub classes: usize,
     /// The images, if there are any.
@@ -133,6 +175,7 @@ impl Facts {
                     train: train.len(),
                     val: set.val()?.len(),
                     val_origin: set.val_origin.clone(),
+                    held_out: opened.share()?,
                     classes: set.class_names.len(),
                     images: Some(images),
                     texts: None,
@@ -150,6 +193,7 @@ impl Facts {
                     train: train.len(),
                     val: set.val()?.len(),
                     val_origin: set.val_origin.clone(),
+                    held_out: opened.share()?,
                     classes: 0,
                     images,
                     texts: Some(written(train)?),
@@ -157,24 +201,12 @@ impl Facts {
             }
         }
     }
-
-    /// Whether the data bring no validation split of their own.
-    pub fn holds_out(&self) -> bool {
-        self.val_origin.contains("held out")
-    }
 }
 
 /// Numbers of at most `count` examples, spread evenly over all.
 fn spread(all: usize, count: usize) -> impl Iterator<Item = usize> {
     let count = count.min(all);
     (0..count).map(move |k| k * all / count)
-}
-
-/// Whether no pixel shows a colour.
-pub(crate) fn is_grey(image: &Image) -> bool {
-    let coloured = |p: &&[u8]| p.iter().max().zip(p.iter().min()).is_some_and(|(max, min)| max - min > GREY);
-    let pixels = image.data.len() / image.channels.max(1);
-    image.channels < 3 || image.data.chunks_exact(image.channels).filter(coloured).count() * 200 <= pixels
 }
 
 fn pictures(all: usize, get: impl Fn(usize) -> Result<Option<Image>>) -> Result<ImageFacts> {
@@ -221,7 +253,7 @@ struct Pixels {
 
 impl Pixels {
     fn add(&mut self, image: &Image) {
-        self.coloured += usize::from(!is_grey(image));
+        self.coloured += usize::from(!image.is_grey());
         let channels = image.channels.max(1);
         for pixel in image.data.chunks_exact(channels) {
             let mut darkness = true;

@@ -21,7 +21,6 @@ mod tests;
 
 pub use choose::{Means, choose};
 pub use fit::{Forecast, fit};
-pub(crate) use look::is_grey;
 pub use look::{Facts, ImageFacts, Opened, TextFacts};
 pub use pace::Pace;
 pub use recipe::{Setting, Suggestion};
@@ -38,7 +37,8 @@ const CPU_THREAD: f64 = 4e10;
 const GPU: f64 = 2e13;
 /// Times that a size is timed and another one chosen by that.
 const ROUNDS: usize = 3;
-/// Share of the time that timing steps may take, each time.
+/// Share of the time that steps are timed for, to choose a size and to count epochs.
+const TRYING: f64 = 0.005;
 const TIMING: f64 = 0.02;
 
 /// A recipe for data, and what it will do.
@@ -77,27 +77,21 @@ pub fn suggest(request: &Request, device: &Device) -> Result<Plan> {
     let speed = if gpu { GPU } else { CPU_THREAD * cpu::threads() as f64 };
     let mut means = Means { speed, gpu, seconds: request.seconds };
     let mut suggestion = choose(&facts, &means)?;
-    let mut pace = None;
     for _ in 0..ROUNDS {
         let config = suggestion.config(request.sets)?;
-        let measured = Pace::measure(&config, &opened, device, TIMING * request.seconds)?;
-        pace = Some(measured);
-        means.speed =
-            config.train.batch as f64 * size::work(&config, choose::vocabulary(&facts, &means)) / measured.step;
+        let step = Pace::measure(&config, &opened, device, TRYING * request.seconds)?.step;
+        let examples = config.train.batch as f64;
+        means.speed = examples * size::work(&config, choose::vocabulary(&facts, &means)) / step;
         let next = choose(&facts, &means)?;
         if next == suggestion {
             break;
         }
         suggestion = next;
-        pace = None;
     }
     let config = suggestion.config(request.sets)?;
-    let pace = match pace {
-        Some(pace) => pace,
-        None => Pace::measure(&config, &opened, device, TIMING * request.seconds)?,
-    };
+    let pace = Pace::measure(&config, &opened, device, TIMING * request.seconds)?;
     // The data are opened once more, to be trained on.
-    let spent = if request.all_in { begin.elapsed().as_secs_f64() + opening } else { opening };
+    let spent = opening + pace.setup + if request.all_in { begin.elapsed().as_secs_f64() } else { 0.0 };
     let forecast = fit(&mut suggestion, &pace, (request.seconds - spent).max(0.5 * request.seconds), request.sets)?;
     Ok(Plan { facts, suggestion, forecast })
 }

@@ -12,6 +12,8 @@ use crate::train::Trainer;
 
 /// Steps of each of the two passes over a few batches: the first reads the data, the second knows them.
 const BATCHES: usize = 6;
+/// Steps that are timed at most: more show nothing new.
+const MOST: usize = 500;
 /// Examples of the evaluation that is timed.
 const EVALUATED: usize = 32;
 
@@ -24,6 +26,10 @@ pub struct Pace {
     pub first_epoch: f64,
     /// Evaluating one example, with raw and averaged weights.
     pub evaluated: f64,
+    /// Setting up: the tokenizer, the network.
+    pub setup: f64,
+    /// Rows of the training data: its examples, or pieces of a stream.
+    pub rows: usize,
     /// Training examples of an epoch, as the settings make them.
     pub examples: usize,
     /// Examples for evaluation.
@@ -31,7 +37,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Time a training by these settings, which must be of the data that were opened; at most about `longest` seconds.
+    /// Time a training by these settings, which must be of the data that were opened, for about `longest` seconds.
     pub fn measure(config: &Config, opened: &Opened, device: &Device, longest: f64) -> Result<Pace> {
         let begin = Instant::now();
         let mut config = config.clone();
@@ -41,15 +47,16 @@ impl Pace {
         let whole = Trainer::new(&config, whole, device)?;
         let (examples, val) = (whole.examples(), whole.val_examples());
         drop(whole);
+        let setup = begin.elapsed().as_secs_f64();
         let part = part(opened, BATCHES * config.train.batch)?.with_tokenizer(&config)?;
         config.train.eval_images = EVALUATED;
-        config.train.batch = config.train.batch.min(examples);
         let mut trainer = Trainer::new(&config, part, device)?;
         let (cold, warm) = steps(&mut trainer, longest - begin.elapsed().as_secs_f64())?;
         let since = Instant::now();
         trainer.evaluate_once()?;
         let evaluated = since.elapsed().as_secs_f64() / EVALUATED.min(val).max(1) as f64;
-        Ok(Pace { step: warm, first_epoch: (cold - warm).max(0.0), evaluated, examples, val })
+        let first_epoch = (cold - warm).max(0.0);
+        Ok(Pace { step: warm, first_epoch, evaluated, setup, rows: opened.rows()?, examples, val })
     }
 }
 
@@ -81,15 +88,16 @@ fn steps(trainer: &mut Trainer, longest: f64) -> Result<(f64, f64)> {
     };
     step()?; // kernels are compiled, buffers made
     let (mut cold, mut warm) = (Vec::new(), Vec::new());
-    for i in 1..3 * BATCHES {
+    for i in 1..MOST {
         let seconds = step()?;
         if i < BATCHES {
             cold.push(seconds)
         } else {
             warm.push(seconds)
         }
-        // A slow machine shows its pace in a few steps; a fast one takes more of them.
-        if begin.elapsed().as_secs_f64() > longest && !cold.is_empty() {
+        let spent = begin.elapsed().as_secs_f64();
+        // A slow machine shows its pace in a few steps.
+        if spent > longest && (!warm.is_empty() || spent > 3.0 * longest) {
             break;
         }
     }

@@ -97,6 +97,13 @@ impl Suggestion {
     }
 }
 
+/// Four decimals, and at least one.
+pub(super) fn decimals(x: f64) -> String {
+    let text = format!("{x:.4}");
+    let short = text.trim_end_matches('0');
+    if short.ends_with('.') { format!("{short}0") } else { short.to_string() }
+}
+
 /// The key inside a table, if the setting stands in it.
 fn in_table<'a>(s: &'a Setting, table: &str) -> Option<&'a str> {
     let key = s.key.strip_prefix(table)?.strip_prefix('.')?;

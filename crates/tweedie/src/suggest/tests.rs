@@ -17,6 +17,7 @@ fn digits() -> Facts {
         train: 9056,
         val: 944,
         val_origin: "944 of 10000 training images held out (10 %)".into(),
+        held_out: Some(0.1),
         classes: 10,
         images: Some(ImageFacts {
             looked_at: 256,
@@ -41,7 +42,7 @@ fn photos() -> Facts {
         std: vec![0.27, 0.26, 0.29],
         paper: 0.1,
     };
-    Facts { val_origin: "the validation split".into(), val: 3925, images: Some(images), ..digits() }
+    Facts { val_origin: "the validation split".into(), held_out: None, val: 3925, images: Some(images), ..digits() }
 }
 
 fn captions() -> Facts {
@@ -109,6 +110,8 @@ fn captions_have_words_and_their_length() {
     let c = chosen(&captions(), &TWO_CORES);
     assert_eq!((c.data.tokenizer.as_str(), c.data.tokens, c.data.task), ("word:1500", 20, Task::Caption));
     assert!(c.model.is_conditional() && c.augment.mix.mixup_alpha == 0.0);
+    let long = chosen(&captions(), &BIG_GPU);
+    assert!(c.clean_tokens() == 0.0 && long.clean_tokens() > 0.0 && long.sample.commits());
     let huge = TextFacts { common_words: 20_000, ..captions().texts.unwrap() };
     let facts = Facts { texts: Some(huge), ..captions() };
     assert_eq!(chosen(&facts, &TWO_CORES).data.tokenizer, "word:2000");
@@ -145,7 +148,8 @@ fn fitted(pace: &Pace, seconds: f64) -> (Config, Forecast) {
 
 #[test]
 fn epochs_fill_the_time_and_no_more() {
-    let pace = Pace { step: 0.02, first_epoch: 0.01, evaluated: 0.001, examples: 9056, val: 944 };
+    let pace =
+        Pace { step: 0.02, first_epoch: 0.01, evaluated: 0.001, setup: 0.1, rows: 9056, examples: 9056, val: 944 };
     for seconds in [5.0, 20.0, 60.0, 180.0, 600.0, 3600.0] {
         let (c, f) = fitted(&pace, seconds);
         assert!(f.seconds <= 1.01 * seconds && f.seconds >= 0.85 * seconds, "{seconds}: {f:?}");
@@ -156,9 +160,12 @@ fn epochs_fill_the_time_and_no_more() {
         assert!(c.train.eval_every == c.train.checkpoint_every && f.evaluations <= 8);
     }
     // Less than an epoch: fewer images.
-    let (c, f) = fitted(&Pace { examples: 1_000_000, ..pace }, 60.0);
+    let (c, f) = fitted(&Pace { rows: 1_000_000, examples: 1_000_000, ..pace }, 60.0);
     assert_eq!((c.train.epochs, f.evaluations), (1, 1));
     assert!(c.data.train_limit > 0 && c.data.train_limit < 300_000);
+    // Of a long text, so many of its pieces.
+    let (c, _) = fitted(&Pace { rows: 6100, examples: 1_000_000, ..pace }, 60.0);
+    assert!((500..2000).contains(&c.data.train_limit), "{}", c.data.train_limit);
     // Evaluations that are dear look at fewer examples.
     let (c, f) = fitted(&Pace { evaluated: 0.1, ..pace }, 600.0);
     assert!((64..100).contains(&c.train.eval_images) && f.seconds <= 606.0);

@@ -4,7 +4,6 @@ use super::Splits;
 use crate::config::Config;
 use crate::data::{Dataset, Image, ImageSource};
 use crate::error::{Error, Result};
-use crate::suggest::is_grey;
 
 /// Images that are looked at to tell whether any of them has a colour.
 const LOOKED_AT: usize = 16;
@@ -17,7 +16,7 @@ pub(super) fn check_channels(set: &Dataset, config: &Config) -> Result<()> {
     }
     let train = set.train()?;
     let count = LOOKED_AT.min(train.len());
-    let coloured = (0..count).filter_map(|k| train.get(k * train.len() / count).ok()).any(|item| !is_grey(&item.image));
+    let coloured = (0..count).filter_map(|k| train.get(k * train.len() / count).ok()).any(|item| !item.image.is_grey());
     if !coloured {
         return Ok(());
     }
@@ -73,7 +72,7 @@ fn long_warmup(config: &Config, batches: usize) -> Option<String> {
     (warmup >= steps && steps > 1).then(|| {
         format!(
             "the warm-up (train.warmup_epochs = {}) is as long as the run (train.epochs = {}), so the rate never reaches \
-             train.lr; better: --set train.warmup_epochs={}",
+             train.lr; better: --set train.warmup_epochs={:.2}",
             t.warmup_epochs,
             t.epochs,
             t.epochs as f64 * 0.05
