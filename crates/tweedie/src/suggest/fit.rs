@@ -39,13 +39,12 @@ pub fn fit(s: &mut Suggestion, pace: &Pace, seconds: f64, sets: &[String]) -> Re
     let batches = (pace.examples / batch.max(1)).max(1);
     let evaluated = evaluated(pace, seconds);
     let one = (evaluated + PREVIEWED) as f64 * pace.evaluated;
-    let whole = batches as f64 * pace.step;
-    let reading = batches as f64 * pace.first_epoch;
     // An evaluation at every epoch of few, or so many of many.
-    let affordable = |evaluations: f64| ((seconds - reading - evaluations * one) / whole).max(0.0);
-    let guess = affordable(EVALUATIONS as f64);
-    let x = if guess < EVALUATIONS as f64 { affordable(guess.ceil().max(1.0)) } else { guess };
-    let (epochs, batches) = whole_epochs(s, x, batches, &config, pace);
+    let usable = |evaluations: f64| (seconds - evaluations * one).max(0.0);
+    let epochs = |time: f64| (time / batches as f64 - pace.first_epoch) / pace.step;
+    let guess = epochs(usable(EVALUATIONS as f64));
+    let time = if guess < EVALUATIONS as f64 { usable(guess.ceil().max(1.0)) } else { usable(EVALUATIONS as f64) };
+    let (epochs, batches) = whole_epochs(s, epochs(time), time, batches, &config, pace);
     let every = epochs.div_ceil(EVALUATIONS);
     let evaluations = epochs.div_ceil(every);
     let steps = epochs * batches;
@@ -70,15 +69,16 @@ pub fn fit(s: &mut Suggestion, pace: &Pace, seconds: f64, sets: &[String]) -> Re
     Ok(Forecast { epochs, steps, evaluations, seconds: total })
 }
 
-/// Whole epochs for `x`, and batches of each.
-fn whole_epochs(s: &mut Suggestion, x: f64, batches: usize, config: &Config, pace: &Pace) -> (usize, usize) {
+/// Whole epochs where `x` fit into `time` seconds, and batches of each.
+fn whole_epochs(s: &mut Suggestion, x: f64, time: f64, batches: usize, config: &Config, pace: &Pace) -> (usize, usize) {
     if x >= FEW {
         return (x.min(MOST_EPOCHS) as usize, batches);
     }
     let epochs = x.ceil().max(1.0);
-    let share = x / epochs;
-    let fewer = ((batches as f64 * share) as usize).max(1);
-    if share > 0.97 || fewer == batches {
+    // What is left out is not read either.
+    let fewer = ((time / (epochs * pace.step + pace.first_epoch)) as usize).clamp(1, batches);
+    let share = fewer as f64 / batches as f64;
+    if share > 0.97 {
         return (epochs as usize, batches);
     }
     // A stream of text is limited by its pieces, whatever their length.
