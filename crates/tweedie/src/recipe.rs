@@ -44,17 +44,17 @@ recipes! {
     "shapes": "captions of embedded scenes, minutes on a CPU",
     "cifar10": "CIFAR-10 from scratch, one GPU",
     "imagenette": "ten ImageNet classes at 96×96, one GPU",
-    "characters": "1,000 kanji in unseen fonts, 32×32 grey, one GPU",
+    "characters": "1,000 kanji in unseen fonts, one GPU",
     "coco-96": "captions of COCO photos at 96×96, one GPU",
     "flickr8k": "captions of Flickr8k at 96×96, one GPU",
     "coco-captions": "captions of COCO at 224×224",
-    "coco-224": "captions of COCO at 224×224, as near to the paper's model as is known",
-    "imagenet-vl-captions": "captions of ImageNet (imagenet-1k-vl-enriched)",
+    "coco-224": "as near to the paper's captions as known",
+    "imagenet-vl-captions": "captions of imagenet-1k-vl-enriched",
     "ptb-chars": "Penn Treebank as characters, one GPU",
     "wikitext2": "WikiText-2 as words, one GPU",
     "imagenet-vit-b16": "the paper's run on ImageNet",
     "imagenet-vit-l16": "ViT-L/16 on ImageNet, days on one GPU",
-    "imagenet-vit-h14-448": "ViT-H/14 at 448×448 on ImageNet, weeks on one GPU",
+    "imagenet-vit-h14-448": "ViT-H/14 at 448×448, weeks on one GPU",
 }
 
 /// All names, in one line.

@@ -1,5 +1,6 @@
 //! GIF (its first picture) and BMP.
 
+use std::borrow::Cow;
 use std::io::Cursor;
 
 use zune_core::bytestream::ZCursor;
@@ -44,6 +45,7 @@ pub(super) fn decode_gif(bytes: &[u8]) -> Result<Image, String> {
 }
 
 pub(super) fn decode_bmp(bytes: &[u8]) -> Result<Image, String> {
+    let bytes = &*without_padding(bytes);
     let options = DecoderOptions::default().set_max_width(MAX_SIDE).set_max_height(MAX_SIDE);
     let mut decoder = zune_bmp::BmpDecoder::new_with_options(ZCursor::new(bytes), options);
     decoder.decode_headers().map_err(|e| format!("{e:?}"))?;
@@ -57,5 +59,25 @@ pub(super) fn decode_bmp(bytes: &[u8]) -> Result<Image, String> {
             Ok(Image { width, height, channels: 3, data: rgb(data, samples) })
         }
         _ => Err(format!("{} values for {width}x{height} pixels", data.len())),
+    }
+}
+
+/// Rows of a BMP end at multiples of four bytes; zune-bmp 0.5 takes no notice of that where a pixel has less than a byte, so such rows are
+/// handed to it without their padding.
+fn without_padding(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let u16_at = |at: usize| bytes.get(at..at + 2).map(|b| usize::from(u16::from_le_bytes([b[0], b[1]])));
+    let u32_at = |at: usize| Some(u16_at(at)? | u16_at(at + 2)? << 16);
+    let strides = || {
+        let (start, width, depth, compression) = (u32_at(10)?, u32_at(18)?, u16_at(28)?, u32_at(30)?);
+        let row = (width * depth).div_ceil(8);
+        let padded = depth < 8 && compression == 0 && row > 0 && !row.is_multiple_of(4);
+        padded.then_some((bytes.get(..start)?, bytes.get(start..)?, row))
+    };
+    match strides() {
+        Some((header, rows, row)) => {
+            let rows = rows.chunks(row.next_multiple_of(4)).flat_map(|r| &r[..r.len().min(row)]);
+            Cow::Owned(header.iter().chain(rows).copied().collect())
+        }
+        None => Cow::Borrowed(bytes),
     }
 }
