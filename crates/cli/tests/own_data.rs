@@ -117,7 +117,7 @@ fn data_in_place_of_a_recipe_are_trained_on() {
     let c = tweedie(dir.path(), &["train", "photos", "--budget", "3s", "--device", "cpu", "--set", "seed=3"]);
     let (out, err) = succeeds(c);
     assert_eq!(out, "runs/photos-1\n");
-    assert!(err.contains("trains:") && err.contains("on 7 images") || err.contains("images;"), "{err}");
+    assert!(err.contains("trains:") && err.contains("40 images for training, 8 for validation"), "{err}");
     let run = dir.path().join("runs/photos-1");
     let recipe = fs::read_to_string(run.join("recipe.toml")).unwrap();
     assert!(recipe.contains("  # "), "{recipe}");

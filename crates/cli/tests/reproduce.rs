@@ -202,7 +202,8 @@ fn an_interrupted_plan_goes_on() {
 fn a_budget_shortens_runs_and_is_remembered() {
     let dir = TempDir::new().unwrap();
     let epochs = || {
-        let about: Value = serde_json::from_slice(&fs::read(dir.path().join("out/data/report.json")).unwrap()).unwrap();
+        let about: Value =
+            serde_json::from_slice(&fs::read(dir.path().join("out/data/report-heatmap.json")).unwrap()).unwrap();
         about["runs"].as_array().unwrap().iter().map(|r| r["epochs"].as_u64().unwrap()).collect::<Vec<_>>()
     };
     // A thousand epochs would take minutes.

@@ -210,7 +210,7 @@ fn text(rows: &[Row], tdd: bool, classes: Option<&[String]>) -> String {
     let mut out = table.shown();
     if let Some(t) = rows.last().and_then(|r| r.temperature) {
         out += &format!(
-            "\nposterior: the probabilities that classify prints, at temperature {t:.2}\nAUROC: how often a right answer is surer than a wrong \
+            "\nposterior: what classify prints, at temperature {t:.2}\nAUROC: how often a right answer is surer than a wrong \
              one\n"
         );
     }
