@@ -93,10 +93,10 @@ fn table(runs: &[Summary], now: SystemTime, wide: usize) -> String {
         let columns: Vec<&Column> = COLUMNS.iter().filter(|c| !spared.contains(&c.0)).collect();
         let mut table = Table::new(&columns.iter().map(|c| (c.0, c.1)).collect::<Vec<_>>());
         runs.iter().for_each(|r| table.row(columns.iter().map(|c| c.2(r, now)).collect()));
-        table.render()
+        table
     };
-    let fits = |text: &String| text.lines().all(|l| l.chars().count() <= wide);
-    (0..SPARED.len()).map(|n| without(&SPARED[..n])).find(fits).unwrap_or_else(|| without(&SPARED))
+    let fits = |table: &Table| table.render().lines().all(|l| l.chars().count() <= wide);
+    (0..SPARED.len()).map(|n| without(&SPARED[..n])).find(fits).unwrap_or_else(|| without(&SPARED)).shown()
 }
 
 fn task(task: Task) -> &'static str {

@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> Result<()> {
 /// What to do with a trained model.
 fn next(session: &Session, run: &str) -> String {
     let more = match session.trainer().trained.task() {
-        Task::Class => String::new(),
+        Task::Class => format!("\ntweedie classify {run} IMAGE"),
         Task::Caption => format!("\ntweedie caption {run} IMAGE"),
         Task::Text => format!("\ntweedie generate {run}"),
     };

@@ -106,11 +106,11 @@ fn text(f: &Found, all: bool) -> String {
         table.row(std::iter::once(name.clone()).chain(f.splits.iter().map(|s| s.per_class[c].to_string())).collect());
     }
     let mut out = format!(
-        "{} ({}), {} classes, {} channels; validation: {}\n",
+        "{} ({}), {} classes, {}; validation: {}\n",
         f.name,
         f.format,
         f.classes.len(),
-        f.channels,
+        if f.channels == 1 { "grey" } else { "colour" },
         f.validation
     );
     for s in &f.splits {

@@ -120,7 +120,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     if let Some(setting) = all.iter().find(|s| s.key == key) {
         let explained = Explained { setting, recipes: uses(key)? };
-        return if args.json { report::print_json(&explained) } else { report::print(&text(&explained)) };
+        return if args.json { report::print_json(&explained) } else { report::print_words(&text(&explained)) };
     }
     let part: Vec<&Setting> =
         all.iter().filter(|s| key.is_empty() || s.key.strip_prefix(key).is_some_and(|k| k.starts_with('.'))).collect();
@@ -134,7 +134,7 @@ pub fn run(args: &Args) -> Result<()> {
     for s in part {
         table.row(vec![s.key.clone(), s.default.clone().unwrap_or_else(|| "–".into())]);
     }
-    report::print(&(table.render() + "\nmore of one: tweedie config explain KEY\n"))
+    report::print(&(table.shown() + "\nmore of one: tweedie config explain KEY\n"))
 }
 
 fn unknown(key: &str, all: &[Setting]) -> Failure {

@@ -53,7 +53,7 @@ pub fn run(args: &Args) -> Result<()> {
     for some in inputs.chunks(image_input::read_ahead(&loaded.trained.model.device())) {
         for (input, answer) in some.iter().zip(answers(&classifier, some)?) {
             if let (false, Ok(answer)) = (args.model.json, &answer) {
-                report::print(&format!("{}\n", line(&input.name, answer, args.top)))?;
+                report::print_words(&format!("{}\n", line(&input.name, answer, args.top)))?;
             }
             records.push(ClassRecord::new(input.name.clone(), answer, args.top));
         }

@@ -62,5 +62,5 @@ pub fn run(args: &Args) -> Result<()> {
             args.folder.display()
         ),
     };
-    report::print(&format!("{}\n{end}", table.render()))
+    report::print(&format!("{}\n{end}", table.shown()))
 }

@@ -84,7 +84,7 @@ fn metrics(runs: &[Summary]) -> String {
     row("steps", &steps);
     row("state", &|r| r.state.to_string());
     row("size", &|r| bytes(r.bytes));
-    table.render()
+    table.shown()
 }
 
 /// Mean of the last tenth of the losses, which jump about.
@@ -108,7 +108,7 @@ fn differences(runs: &[Summary], differ: &BTreeMap<String, Vec<Option<String>>>)
         let cells = values.iter().map(|v| v.clone().unwrap_or_else(|| "–".into()));
         table.row(std::iter::once(key.clone()).chain(cells).collect());
     }
-    table.render()
+    table.shown()
 }
 
 fn draw(runs: &[Summary], path: &Path) -> Result<()> {

@@ -32,11 +32,23 @@ fn word(t: &Token) -> &str {
     }
 }
 
-fn line(s: &Step, one: bool, colour: bool) -> String {
+/// A class and its rivals: as many as have a chance, and as fit into `room`.
+fn rivals(top: &[(String, f64)], room: usize) -> String {
+    let mut out = String::new();
+    for (name, p) in top.iter().filter(|(_, p)| *p >= 0.005) {
+        let more = format!("{name} {:.0} %", 100.0 * p);
+        match out.is_empty() {
+            true => out = more,
+            false if out.chars().count() + 2 + more.chars().count() > room => break,
+            false => out += &format!("  {more}"),
+        }
+    }
+    out
+}
+
+fn line(s: &Step, one: bool, colour: bool, room: usize) -> String {
     if one {
-        // A class: its rivals fit on the line.
-        let rivals = s.tokens[0].top.iter().map(|(name, p)| format!("{name} {:.0} %", 100.0 * p));
-        return styled(&rivals.collect::<Vec<_>>().join("  "), s.tokens[0].p, colour);
+        return styled(&rivals(&s.tokens[0].top, room), s.tokens[0].p, colour);
     }
     // Characters stand next to each other, words apart.
     let chars = s.tokens.iter().map(word).all(|w| w.chars().count() == 1 || w.starts_with(['<', '\\']));
@@ -44,10 +56,14 @@ fn line(s: &Step, one: bool, colour: bool) -> String {
     words.join(if chars { "" } else { " " })
 }
 
+/// Columns of the screen; no end of them elsewhere.
+fn width() -> usize {
+    if stdout().is_terminal() { console::Term::stdout().size().1.into() } else { usize::MAX }
+}
+
 /// Lines that `text` takes on a screen.
 fn height(text: &str) -> usize {
-    let width = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok()).unwrap_or(80);
-    text.chars().count() / std::cmp::max(1, width) + 1
+    text.chars().count() / width().max(1) + 1
 }
 
 pub fn show(trace: &Trace) -> Result<()> {
@@ -56,13 +72,13 @@ pub fn show(trace: &Trace) -> Result<()> {
     let colour = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     if live {
         // Room for the tallest step, then back up: from here on each step is drawn over the last.
-        let room = trace.steps.iter().map(|s| height(&line(s, one, false)) + 2).max().unwrap_or(1);
+        let room = trace.steps.iter().map(|s| height(&line(s, one, false, 0)) + 2).max().unwrap_or(1);
         report::draw(&format!("{}\x1b[{room}A\x1b[s", "\n".repeat(room)))?;
     }
     for (i, s) in trace.steps.iter().enumerate() {
         let entropy = s.tokens.iter().map(|t| t.entropy).sum::<f64>() / s.tokens.len().max(1) as f64;
         let head = format!("step {:>3}  t {:>4}  ᾱ {:.3}  entropy {entropy:.2} nats", i + 1, s.t, s.alpha_bar);
-        let text = line(s, one, colour);
+        let text = line(s, one, colour, width().saturating_sub(head.chars().count() + 2));
         if live {
             report::draw(&format!("\x1b[u\x1b[J{head}\n{text}\n"))?;
             let _ = stdout().flush();
@@ -85,7 +101,14 @@ mod tests {
         let step = |tokens| Step { t: 1, alpha_bar: 1.0, tokens };
         // As tokenizers show it, and as it is.
         let s = step(vec![token("a"), token("\\n"), token("\n"), masked, token("b")]);
-        assert_eq!(line(&s, false, false), "a↵↵·b");
-        assert_eq!(line(&step(vec![token("a"), token("dog"), token("\\n")]), false, false), "a dog ↵");
+        assert_eq!(line(&s, false, false, 80), "a↵↵·b");
+        assert_eq!(line(&step(vec![token("a"), token("dog"), token("\\n")]), false, false, 80), "a dog ↵");
+    }
+    #[test]
+    fn rivals_without_a_chance_or_room_are_left_out() {
+        let top = [("three", 0.6), ("nine", 0.3), ("two", 0.09), ("one", 0.001)].map(|(n, p)| (n.to_string(), p));
+        assert_eq!(rivals(&top, usize::MAX), "three 60 %  nine 30 %  two 9 %");
+        assert_eq!(rivals(&top, 21), "three 60 %  nine 30 %");
+        assert_eq!(rivals(&top, 3), "three 60 %", "the class itself is always there");
     }
 }
