@@ -244,7 +244,7 @@ fn wrong_words_are_answered_with_the_choices() {
         (&["tokens", "--scale", "cifar10"], &["tokens is about captions", "digits, coco, coco-224, imagenet"]),
         (&["all", "--set", "augment.mix.mixup_alpha=1"], &["augment.mix", "--class-set"]),
         (&["clipscore", "--clip", "nowhere"], &["nowhere", "config.json"]),
-        (&["main", "--budget", "ten"], &["'ten'", "90s, 10m or 2h"]),
+        (&["main", "--budget", "ten"], &["'ten'", "90s, 10m, 2h or 7m30s"]),
         (&["main", "--budget", "1m", "--epochs", "3"], &["--budget", "--epochs"]),
         (&["main", "--use", "mdd"], &["--use mdd", "tdd-weighted, tdd-plain, mdd"]),
         (&["main", "--use", "caption=x"], &["no run called caption", "tdd-weighted, tdd-plain, mdd"]),
