@@ -45,7 +45,7 @@ impl Pace {
         config.train.warmup_epochs = 1.0;
         let whole = opened.clone().with_tokenizer(&config)?;
         let whole = Trainer::new(&config, whole, device)?;
-        let (examples, val) = (whole.examples(), whole.val_examples());
+        let (examples, val) = (whole.training_examples(), whole.validation_examples());
         drop(whole);
         let setup = begin.elapsed().as_secs_f64();
         let part = part(opened, BATCHES * config.train.batch)?.with_tokenizer(&config)?;

@@ -231,19 +231,6 @@ impl Trainer {
         }
     }
 
-    /// Training examples of an epoch.
-    pub fn examples(&self) -> usize {
-        self.splits.train_len()
-    }
-
-    /// Examples that there are for evaluation.
-    pub fn val_examples(&self) -> usize {
-        match &self.splits {
-            Splits::Classes { val, .. } => val.len(),
-            Splits::Sequences { val, .. } => val.len(),
-        }
-    }
-
     /// Optimizer steps of the whole run.
     pub fn total_steps(&self) -> usize {
         self.batches * self.config.train.epochs
