@@ -68,6 +68,7 @@ mod guard;
 pub mod image;
 pub mod interrupt;
 pub mod limits;
+pub mod live;
 pub mod loss;
 pub mod metrics;
 pub mod model;
