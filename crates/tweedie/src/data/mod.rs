@@ -34,7 +34,7 @@ pub use memory::MemorySource;
 pub use order::epoch_order;
 pub use sequence::{
     Layout, Overlong, SequenceConfig, SequenceFormat, SequenceOptions, SequenceSet, Sequences, Task, TextSource, Texts,
-    guess_task, open_sequences,
+    MOST_OBJECTS, SceneObject, draw_scene, guess_task, open_sequences,
 };
 pub use sources::{CaptionedImages, FromFn, Items, from_fn};
 pub use split::{Subset, some_of, some_texts};
