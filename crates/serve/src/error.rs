@@ -39,9 +39,14 @@ impl Problem {
         Problem::invalid(StatusCode::BAD_REQUEST, message)
     }
 
+    /// 422: it cannot be done.
+    pub fn unprocessable(message: impl Into<String>) -> Problem {
+        Problem::invalid(StatusCode::UNPROCESSABLE_ENTITY, message)
+    }
+
     /// 422: a field has a wrong value.
     pub fn field(field: impl Into<String>, message: impl Into<String>) -> Problem {
-        Problem { field: Some(field.into()), ..Problem::invalid(StatusCode::UNPROCESSABLE_ENTITY, message) }
+        Problem { field: Some(field.into()), ..Problem::unprocessable(message) }
     }
 
     /// 404.
@@ -94,10 +99,7 @@ impl Problem {
 
     /// 503: not yet, or not any more.
     pub fn unavailable(message: impl Into<String>) -> Problem {
-        Problem {
-            retry_after: Some(1),
-            ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
-        }
+        Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message) }
     }
 
     /// 504: the client's own deadline has passed.
@@ -155,7 +157,8 @@ mod tests {
     #[test]
     fn a_problem_is_what_the_reference_says() {
         let p = Problem::field("guidance", "too much");
-        let want = json!({"error": {"code": 422, "message": "too much", "type": "invalid_request", "field": "guidance"}});
+        let want =
+            json!({"error": {"code": 422, "message": "too much", "type": "invalid_request", "field": "guidance"}});
         assert_eq!(p.json(), want);
         assert_eq!(Problem::overloaded("full", 3).into_response().headers()["retry-after"], "3");
         let long = Problem::internal("é".repeat(5000)).json()["error"]["message"].as_str().unwrap().chars().count();

@@ -206,7 +206,8 @@ impl Described {
             (o.task, o.vocab, o.tokens, &o.data) == (self.task, self.vocab, self.tokens, &self.data)
                 && o.facts.tdd != self.facts.tdd
         };
-        let named = |o: &&Arc<Described>| o.name == format!("{}-mdd", self.name) || self.name == format!("{}-mdd", o.name);
+        let named =
+            |o: &&Arc<Described>| o.name == format!("{}-mdd", self.name) || self.name == format!("{}-mdd", o.name);
         let twins = || all.iter().filter(alike);
         twins().find(named).or_else(|| twins().next()).map(|o| o.name.as_str())
     }
@@ -242,8 +243,12 @@ impl Registry {
         all.iter().find(|m| m.name == name).cloned().ok_or_else(|| {
             let names: Vec<&str> = all.iter().map(|m| m.name.as_str()).collect();
             let shown: String = name.chars().take(80).collect();
-            let there = if names.is_empty() { "none is loaded".into() } else { format!("there are {}", names.join(", ")) };
-            Problem { field: Some("model".into()), ..Problem::not_found(format!("no model is called {shown:?}; {there}")) }
+            let there =
+                if names.is_empty() { "none is loaded".into() } else { format!("there are {}", names.join(", ")) };
+            Problem {
+                field: Some("model".into()),
+                ..Problem::not_found(format!("no model is called {shown:?}; {there}"))
+            }
         })
     }
 }

@@ -20,7 +20,12 @@ pub struct Histogram<const N: usize> {
 
 impl<const N: usize> Histogram<N> {
     fn new(bounds: [f64; N]) -> Histogram<N> {
-        Histogram { bounds, counts: [(); N].map(|()| AtomicU64::new(0)), all: AtomicU64::new(0), sum: AtomicU64::new(0) }
+        Histogram {
+            bounds,
+            counts: [(); N].map(|()| AtomicU64::new(0)),
+            all: AtomicU64::new(0),
+            sum: AtomicU64::new(0),
+        }
     }
 
     /// Count a value.
@@ -116,7 +121,9 @@ impl Stats {
     /// All of them as Prometheus reads them.
     pub fn text(&self) -> String {
         let mut out = String::new();
-        out.push_str("# HELP tweedie_requests_total Answers by route and status.\n# TYPE tweedie_requests_total counter\n");
+        out.push_str(
+            "# HELP tweedie_requests_total Answers by route and status.\n# TYPE tweedie_requests_total counter\n",
+        );
         for ((method, route, status), n) in self.requests.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             let _ = writeln!(
                 out,
