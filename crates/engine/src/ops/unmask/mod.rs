@@ -38,7 +38,7 @@ pub struct Masked {
     pub log_prob: Tensor,
 }
 
-/// `state` with a `share` (f32 \[1\], on the device) of the tokens that are `mask` replaced by `chosen` (tokens u32 and
+/// `state` with a `share` (f32 \[1\], or \[B\] with that of each example; on the device) of the tokens that are `mask` replaced by `chosen` (tokens u32 and
 /// log-probabilities f32 of \[B·N\]). Other tokens stay. A share of 1 leaves none masked.
 pub fn unmask(state: &Masked, chosen: (&Tensor, &Tensor), mask: u32, share: &Tensor, how: Reveal) -> Result<Masked> {
     let t = &state.tokens;
@@ -48,7 +48,7 @@ pub fn unmask(state: &Masked, chosen: (&Tensor, &Tensor), mask: u32, share: &Ten
     ensure!(b * n > 0 && b * n < i32::MAX as usize, "unmask", "{t:?} is empty or too large");
     check::integers("unmask", "tokens", t, t)?;
     check::integers("unmask", "chosen tokens", chosen.0, t)?;
-    for (x, len) in [(&state.log_prob, b * n), (chosen.1, b * n), (share, 1)] {
+    for (x, len) in [(&state.log_prob, b * n), (chosen.1, b * n), (share, if share.len() == 1 { 1 } else { b })] {
         ensure!(
             x.dtype() == DType::F32 && x.len() == len && x.is_beside(t),
             "unmask",
@@ -59,12 +59,12 @@ pub fn unmask(state: &Masked, chosen: (&Tensor, &Tensor), mask: u32, share: &Ten
     ensure!(chosen.0.len() == b * n, "unmask", "{:?} chosen tokens for {:?}", chosen.0.shape(), t.shape());
     if let Reveal::Random { noise, examples } = how {
         check::integers("unmask", "example ids", examples, t)?;
-        check::integers("unmask", "noise keys", noise.key(), t)?;
+        noise.check("unmask", b, t)?;
         ensure!(examples.len() == b, "unmask", "{:?} example ids for {:?}", examples.shape(), t.shape());
     }
     match t.cuda_device() {
         Some(c) => cuda::unmask(c, state, chosen, mask, share, how),
-        None => cpu::unmask(state, chosen, mask, share.f32s()[0], how),
+        None => cpu::unmask(state, chosen, mask, share.f32s(), how),
     }
 }
 
@@ -80,11 +80,16 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             let case = Case::new("unmask", label, move |t, vars| {
                 let [tokens, log_prob, ids, confidence] = [0, 1, 2, 3].map(|i: usize| vars[i].value().clone());
                 let device = tokens.device();
-                let noise = Noise::new(&device, 1, 2, 3)?;
+                // One key and share for all, or for each example its own.
+                let each = share < 0.1 || b > 2;
+                let keys: Vec<(u64, u32)> = (0..b).map(|e| (1 + e as u64, 3 + e as u32)).collect();
+                let noise = if each { Noise::of_each(&device, 2, &keys)? } else { Noise::new(&device, 1, 2, 3)? };
                 let examples = Tensor::from_u32(&device, &[b], (0..b as u32).map(|e| 7 * e).collect())?;
                 let how =
                     if random { Reveal::Random { noise: &noise, examples: &examples } } else { Reveal::Confident };
-                let share = Tensor::from_f32(&device, &[1], vec![share])?;
+                let shares: Vec<f32> =
+                    if each { (0..b).map(|e| share / (1 + e) as f32).collect() } else { vec![share] };
+                let share = Tensor::from_f32(&device, &[shares.len()], shares)?;
                 let got = unmask(&Masked { tokens, log_prob }, (&ids, &confidence), 2, &share, how)?;
                 let mut v: Vec<f32> = got.tokens.to_vec_u32()?.into_iter().map(|t| t as f32).collect();
                 v.extend(got.log_prob.to_vec()?);
