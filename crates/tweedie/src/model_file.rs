@@ -108,7 +108,9 @@ pub(crate) fn load(path: &Path, device: &Device, precision: Precision) -> Result
 fn parts(name: &str, bytes: &[u8]) -> Result<Parts> {
     let wrong = |why: String| Error::Input(format!("not a readable model: {why}"));
     let about = tensors::metadata(bytes, KEY).map_err(wrong)?.ok_or_else(|| {
-        wrong("it is a safetensors file without settings; `tweedie export RUN --to file` writes one that has them".into())
+        wrong(
+            "it is a safetensors file without settings; `tweedie export RUN --to file` writes one that has them".into(),
+        )
     })?;
     let about: About = serde_json::from_str(&about).map_err(|e| wrong(e.to_string()))?;
     if about.format != FORMAT {

@@ -137,7 +137,8 @@ fn load_folder(path: &Path, weights: Weights, device: &Device, precision: Precis
     };
     let temperature = dir.read_calibration(state.step, weights).map(|c| c.temperature);
     let (step, classes) = (state.step, state.classes);
-    Parts { config, step, classes, weights: values, tokenizer, temperature }.assemble(checkpoint, notes, device, precision)
+    Parts { config, step, classes, weights: values, tokenizer, temperature }
+        .assemble(checkpoint, notes, device, precision)
 }
 
 /// What a model is put together from.

@@ -130,7 +130,8 @@ fn rounded(t: &NamedTensor) -> Vec<u8> {
 /// What the metadata of a safetensors file say of `key`.
 pub(crate) fn metadata(bytes: &[u8], key: &str) -> std::result::Result<Option<String>, String> {
     check_header(bytes)?;
-    let (_, all) = guarded("the reader of safetensors", || SafeTensors::read_metadata(bytes))?.map_err(|e| e.to_string())?;
+    let (_, all) =
+        guarded("the reader of safetensors", || SafeTensors::read_metadata(bytes))?.map_err(|e| e.to_string())?;
     Ok(all.metadata().as_ref().and_then(|m| m.get(key).cloned()))
 }
 
