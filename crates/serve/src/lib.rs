@@ -84,7 +84,7 @@ pub fn sources<S: AsRef<str>>(given: impl IntoIterator<Item = S>) -> Vec<ModelSo
 }
 
 fn name_of(path: &str) -> String {
-    if let Some(name) = path.strip_prefix("embedded:") {
+    if let Some(name) = path.strip_prefix(tweedie::embedded::PREFIX) {
         return name.to_string();
     }
     let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
