@@ -7,6 +7,7 @@ mod ends;
 mod rank;
 mod template;
 mod trace;
+mod wishes;
 
 pub(crate) use ends::ending_of;
 pub use ends::{bound_of_texts, free_ending};
@@ -14,6 +15,7 @@ pub(crate) use rank::ranked;
 pub use rank::{CandidateScores, consensus, score_candidates};
 pub use template::{infill, prompt};
 pub use trace::{Step, Token};
+pub use wishes::{Facts, Refusal, UsedFlags, Wishes};
 
 use std::path::Path;
 use std::rc::Rc;
