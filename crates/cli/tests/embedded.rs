@@ -139,6 +139,7 @@ fn commands_that_want_a_run_say_what_these_are_for() {
     let all: Vec<&str> = embedded::names().collect();
     refused(&["classify", "embedded:digit", "x.png", "--device", "cpu"], &all);
     refused(&["generate", "embedded:shakespeare", "--raw", "--device", "cpu"], &["averaged weights", "--raw"]);
+    refused(&["eval", "embedded:shakespeare", "--device", "cpu"], &["where its data are", "--data PATH"]);
     for args in [
         &["train", "--resume", "embedded:digits"][..],
         &["eval", "embedded:digits", "--calibrate", "--device", "cpu"],

@@ -131,6 +131,7 @@ fn completions_know_recipes_settings_and_runs() {
     assert!(asked(&["tr"]).contains("train") && asked(&["train", "dig"]).contains("digits"));
     assert!(asked(&["train", "digits", "--set", "train.ba"]).contains("train.batch="));
     assert!(asked(&["eval", "runs/m"]).contains("runs/mine-1"));
+    assert!(asked(&["classify", "embedded:d"]).contains("embedded:digits-mdd"));
     assert!(asked(&["config", "explain", "sample.st"]).contains("sample.steps"));
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let (code, script, _) = run(tweedie(&["completions", shell]));

@@ -96,6 +96,11 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(d) = &args.data {
         loaded.config.data.path = d.clone();
     }
+    if loaded.config.data.path.is_empty() {
+        let run = args.model.run.display();
+        let failure = Failure::input(format!("{run} does not say where its data are"));
+        return Err(failure.hint(format!("tweedie eval {run} --data PATH")));
+    }
     if loaded.config.data.task != Task::Class {
         return texts::run(args, &loaded);
     }
