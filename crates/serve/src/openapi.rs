@@ -174,7 +174,7 @@ fn schemas() -> Value {
             "items": object(&["size", "color", "shape", "x", "y"], thing),
         }})),
         "Pins": {"type": "object", "additionalProperties": {"anyOf": [text, object(&["id"], json!({"id": int})), {"type": "null"}]}},
-        "Resume": object(&["step", "tokens"], json!({"step": int, "tokens": list(int.clone())})),
+        "Resume": object(&["step", "tokens"], json!({"step": int, "tokens": list(int.clone()), "committed": list(json!({"type": "boolean"}))})),
         "Step": object(&["step"], json!({"step": int})),
         "Answer": object(&["id", "model", "task", "text", "ms", "usage"], json!({
             "id": text, "model": text, "method": text, "task": text, "text": text, "seed": int,

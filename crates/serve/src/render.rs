@@ -52,6 +52,7 @@ struct Token<'a> {
     p: f64,
     entropy: f64,
     fixed: bool,
+    committed: bool,
     rivals: Vec<(u32, f64, &'a str)>,
 }
 
@@ -62,6 +63,7 @@ fn step<'a>(model: &'a Described, s: &LiveStep) -> Step<'a> {
         p: short(place.p),
         entropy: short(place.entropy),
         fixed: place.fixed,
+        committed: place.committed,
         rivals: place.top.iter().map(|(id, p)| (*id, short(*p), model.token_text(*id))).collect(),
     };
     let ids: Vec<Option<u32>> = s.places.iter().map(|p| p.id).collect();

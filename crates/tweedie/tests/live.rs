@@ -270,16 +270,19 @@ fn hundreds_of_rows_change_nothing() {
 /// A run that is gone on with from any of its steps ends as it did.
 #[test]
 fn a_run_can_be_gone_on_with() {
-    for method in [Method::Tdd, Method::Mdd] {
-        let t = trained(Like { method, ..CAPTION });
+    for (method, per_token) in [(Method::Tdd, false), (Method::Mdd, false), (Method::Tdd, true)] {
+        let t = trained(Like { method, per_token, ..CAPTION });
         for sampler in [SamplerKind::Argmax, SamplerKind::Multinomial] {
-            let job =
-                Job { image: Some(image(1)), ..Job::new(&SampleConfig { guidance: 2.0, ..sample(6, sampler, 5) }) };
+            let job = Job {
+                image: Some(image(1)),
+                ..Job::new(&SampleConfig { guidance: 2.0, unmask: Unmasking::Confident, ..sample(6, sampler, 5) })
+            };
             let whole = together(&t, std::slice::from_ref(&job), 0).remove(0);
             for step in 1..6 {
                 let mask = t.model.sizes().vocab as u32;
                 let tokens = whole.0[step - 1].places.iter().map(|p| p.id.unwrap_or(mask)).collect();
-                let rest = Job { resume: Some(Resume { step, tokens }), ..job.clone() };
+                let committed = whole.0[step - 1].places.iter().map(|p| p.committed).collect();
+                let rest = Job { resume: Some(Resume { step, tokens, committed }), ..job.clone() };
                 let got = together(&t, &[rest], 0).remove(0);
                 assert_eq!(got.1, whole.1, "{method:?} {sampler:?} from step {step}");
                 assert_eq!(got.0[0].step, step + 1);
@@ -290,11 +293,22 @@ fn a_run_can_be_gone_on_with() {
             LiveModel::new(t.clone(), 4).unwrap().admit(vec![job]).remove(0).unwrap_err().to_string()
         };
         let tokens = vec![0; TOKENS];
-        assert!(refuse(SamplerKind::Argmax, Resume { step: 6, tokens: tokens.clone() }).contains("1 to 5"));
-        assert!(refuse(SamplerKind::Argmax, Resume { step: 2, tokens: vec![0; 2] }).contains("2 tokens"));
-        assert!(refuse(SamplerKind::Argmax, Resume { step: 2, tokens: vec![99; TOKENS] }).contains("99"));
+        assert!(
+            refuse(SamplerKind::Argmax, Resume { step: 6, tokens: tokens.clone(), ..Resume::default() })
+                .contains("1 to 5")
+        );
+        assert!(
+            refuse(SamplerKind::Argmax, Resume { step: 2, tokens: vec![0; 2], ..Resume::default() })
+                .contains("2 tokens")
+        );
+        assert!(
+            refuse(SamplerKind::Argmax, Resume { step: 2, tokens: vec![99; TOKENS], ..Resume::default() })
+                .contains("99")
+        );
         if method == Method::Tdd {
-            assert!(refuse(SamplerKind::Ddim, Resume { step: 2, tokens }).contains("carries more"));
+            assert!(
+                refuse(SamplerKind::Ddim, Resume { step: 2, tokens, ..Resume::default() }).contains("carries more")
+            );
         }
     }
 }

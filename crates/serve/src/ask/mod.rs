@@ -10,6 +10,7 @@ pub use pins::pins;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tweedie::config::SampleConfig;
 use tweedie::data::Task;
 use tweedie::generate::{Wishes, infill, prompt};
@@ -123,8 +124,9 @@ fn fixed(model: &Described, f: &Fields) -> Result<Option<Vec<Option<u32>>>> {
 fn resume(model: &Described, f: &Fields, sample: &SampleConfig) -> Result<Option<Resume>> {
     let Some(value) = f.get("resume") else { return Ok(None) };
     let wrong = |field: &str, message: String| Err(Problem::field(field, message));
-    if let Some(name) = value.as_object().and_then(|o| o.keys().find(|k| *k != "step" && *k != "tokens")) {
-        return wrong("resume", format!("resume has step and tokens, not {name:?}"));
+    let known = |k: &String| ["step", "tokens", "committed"].contains(&k.as_str());
+    if let Some(name) = value.as_object().and_then(|o| o.keys().find(|k| !known(k))) {
+        return wrong("resume", format!("resume has step, tokens and committed, not {name:?}"));
     }
     let (steps, n) = (model.steps_taken(sample), model.tokens);
     let step = value["step"].as_u64().and_then(|s| usize::try_from(s).ok()).filter(|s| *s < steps);
@@ -135,8 +137,16 @@ fn resume(model: &Described, f: &Fields, sample: &SampleConfig) -> Result<Option
     let ids = value["tokens"].as_array().map(|all| {
         all.iter().map(|t| t.as_u64().filter(|t| *t < most).map(|t| t as u32)).collect::<Option<Vec<u32>>>()
     });
+    let committed = match &value["committed"] {
+        Value::Null => Some(Vec::new()),
+        Value::Array(all) if all.len() == n => all.iter().map(Value::as_bool).collect(),
+        _ => None,
+    };
+    let Some(committed) = committed else {
+        return wrong("resume.committed", format!("resume.committed must be {n} times true or false"));
+    };
     match ids.flatten() {
-        Some(tokens) if tokens.len() == n => Ok(Some(Resume { step, tokens })),
+        Some(tokens) if tokens.len() == n => Ok(Some(Resume { step, tokens, committed })),
         _ => wrong("resume.tokens", format!("resume.tokens must be {n} whole numbers below {most}")),
     }
 }

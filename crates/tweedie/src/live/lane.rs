@@ -237,6 +237,11 @@ fn live_step(net: &Network, row: &Row, t: usize, read: &Read, r: usize, classes:
             p: f64::from(read.log_probs[k]).exp(),
             entropy: f64::from(read.entropy[k]),
             fixed: row.pinned[i],
+            committed: match row.path.kind.walk {
+                Walk::Masked { .. } => row.tokens[i] < vocab,
+                Walk::Noisy(BuiltIn::Confident(_)) => row.fixed[i] != FREE,
+                Walk::Noisy(BuiltIn::Linear(_)) => false,
+            },
             top: top.map(|(id, log_p)| (*id, f64::from(*log_p).exp())).collect(),
         }
     };

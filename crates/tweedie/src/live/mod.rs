@@ -41,12 +41,14 @@ pub struct Job {
 }
 
 /// Where an earlier run had come to. The samplers argmax and multinomial forget all else, so that the same seed goes on as that run did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resume {
     /// Steps taken.
     pub step: usize,
     /// The tokens that they came to, a row of N; of the masked twin V where masked.
     pub tokens: Vec<u32>,
+    /// With a commit order: which of them are committed; empty: none.
+    pub committed: Vec<bool>,
 }
 
 impl Job {
@@ -108,6 +110,8 @@ pub struct Place {
     pub entropy: f64,
     /// Whether it is fixed.
     pub fixed: bool,
+    /// Whether the sampler has made up its mind: it is revealed (the masked twin), or committed (a commit order).
+    pub committed: bool,
     /// The most likely ones.
     pub top: Vec<(u32, f64)>,
 }

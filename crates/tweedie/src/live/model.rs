@@ -187,7 +187,7 @@ impl LiveModel {
             Some(Seen::Place(place)) => Some(*place),
             _ => None,
         };
-        let Plan { path, rows, start, kept, posterior, top } = plan;
+        let Plan { path, rows, start, kept, committed, posterior, top } = plan;
         let (draws, votes) = (posterior.as_ref().map_or(0, |p| p.1.len()), rows.len());
         let mut running = Running {
             job,
@@ -215,7 +215,7 @@ impl LiveModel {
             top,
             tokens: tokens.to_vec(),
             log_probs: vec![0.0; n],
-            fixed: kept.tokens.clone(),
+            fixed: committed.clone(),
             pinned: kept.tokens.iter().map(|t| *t != FREE).collect(),
             bans: kept.bans.clone(),
             carried: None,
@@ -413,6 +413,7 @@ fn one_pass(logits: &[f32], top: usize) -> LiveStep {
         p: p.get(best).copied().unwrap_or(0.0),
         entropy: -p.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum::<f64>(),
         fixed: false,
+        committed: true,
         top: order.into_iter().take(top).map(|id| (id, p[id as usize])).collect(),
     };
     LiveStep { step: 1, of: 1, t: 0, alpha_bar: 1.0, places: vec![place], classes: Some(p) }

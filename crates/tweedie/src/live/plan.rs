@@ -45,6 +45,8 @@ pub(super) struct Plan {
     /// Where the rows begin: the steps taken and the tokens.
     pub start: (usize, Vec<u32>),
     pub kept: Kept,
+    /// The fixed tokens, and those that an earlier run has committed.
+    pub committed: Vec<u32>,
     /// Of classes: one step from noise, for the posterior.
     pub posterior: Option<(Rc<Path>, Vec<(u64, u32)>)>,
     pub top: usize,
@@ -86,6 +88,10 @@ impl Plan {
             Some(resume) => (resume.step, path.resumed(t, resume)?),
             None => (0, path.start(t, &kept)),
         };
+        let committed = match &job.resume {
+            Some(resume) => path.committed(resume, &kept)?,
+            None => kept.tokens.clone(),
+        };
         let posterior = match text || !m.is_tdd() {
             true => None,
             false => {
@@ -93,7 +99,7 @@ impl Plan {
                 Some((Rc::new(Path::of(t, &once)?), (0..once.votes as u64).map(|vote| (vote, 0)).collect()))
             }
         };
-        Ok(Plan { path, rows, start, kept, posterior, top: job.top.clamp(1, MAX_TOP.min(sizes.vocab)) })
+        Ok(Plan { path, rows, start, kept, committed, posterior, top: job.top.clamp(1, MAX_TOP.min(sizes.vocab)) })
     }
 }
 
@@ -134,11 +140,11 @@ impl Path {
         let sizes = t.model.sizes();
         let most = match self.kind.walk {
             Walk::Masked { .. } => sizes.vocab,
-            Walk::Noisy(BuiltIn::Linear(sampler)) if !sampler.carries() => sizes.vocab - 1,
-            Walk::Noisy(_) => {
+            Walk::Noisy(BuiltIn::Linear(sampler)) if sampler.carries() => {
                 let what = "this sampler carries more from step to step than tokens; go on with argmax or multinomial";
-                return Err(Error::Input(format!("{what}, and without a commit order")));
+                return Err(Error::Input(what.into()));
             }
+            Walk::Noisy(_) => sizes.vocab - 1,
         };
         if resume.tokens.len() != sizes.tokens {
             let (have, n) = (resume.tokens.len(), sizes.tokens);
@@ -152,5 +158,21 @@ impl Path {
             return Err(Error::Input(format!("a run goes on after step 1 to {last}, not {}", resume.step)));
         }
         Ok(resume.tokens.clone())
+    }
+
+    /// The fixed tokens, and with a commit order those that a run that is gone on with has committed.
+    fn committed(&self, resume: &Resume, kept: &Kept) -> Result<Vec<u32>> {
+        let n = resume.tokens.len();
+        if !resume.committed.is_empty() && resume.committed.len() != n {
+            return Err(Error::Input(format!("{} of {n} tokens are said to be committed", resume.committed.len())));
+        }
+        let mut all = kept.tokens.clone();
+        if matches!(self.kind.walk, Walk::Noisy(BuiltIn::Confident(_))) {
+            let given = resume.tokens.iter().zip(&resume.committed);
+            for (to, (token, _)) in all.iter_mut().zip(given).filter(|(to, (_, sure))| **to == FREE && **sure) {
+                *to = *token;
+            }
+        }
+        Ok(all)
     }
 }
