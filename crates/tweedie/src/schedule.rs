@@ -1,9 +1,8 @@
 //! Noise schedules: ᾱ_0 = 1 (clean) down to ᾱ_T ≈ 0 (pure noise), in f64. [`Schedule`] is one by name or by a curve of your own.
 
-use std::sync::{Mutex, PoisonError};
-
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
