@@ -31,8 +31,8 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{oneshot, watch as channel};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch as channel;
 
 use app::App;
 use engine::{Command, Engine};
@@ -89,72 +89,49 @@ fn name_of(path: &str) -> String {
     }
     let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let run = tweedie::run_dir::RunDir::around(&whole).map_or(whole.clone(), |(run, _)| run.path().to_path_buf());
-    run.file_name().map_or("model".into(), |n| n.to_string_lossy().into_owned())
+    let name = if run.is_file() { run.file_stem() } else { run.file_name() };
+    name.map_or("model".into(), |n| n.to_string_lossy().into_owned())
 }
 
-/// Serve until SIGINT or SIGTERM. `listening` is told the address once connections are taken.
+/// Serve until SIGINT or SIGTERM. `listening` is told the address once connections are taken. The calling thread becomes the engine's: it is one of
+/// those that CPU kernels run on, and must not wait for others.
 pub fn run(options: Options, listening: impl FnOnce(SocketAddr)) -> Result<(), Error> {
     tweedie::limits::PIXELS.lower(MOST_PIXELS);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().max_blocking_threads(64).build()?;
-    let result = runtime.block_on(serve(options, listening));
-    runtime.shutdown_background(); // what still computes is of no use to anybody
-    result
-}
-
-async fn serve(options: Options, listening: impl FnOnce(SocketAddr)) -> Result<(), Error> {
+    let _inside = runtime.enter();
     let address = SocketAddr::new(options.host, options.port);
     let failed = |source| Error::Listen { address, source };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let listener = runtime.block_on(TcpListener::bind(address)).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let (commands, for_engine) = mpsc::channel();
     let (drain, draining) = channel::channel(false);
     let most = options.connections;
     let app = Arc::new(App::new(options, address, commands, draining.clone()));
-    let router = routes::router(app.clone());
-    let (mut end, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let connections = tokio::spawn(net::serve(listener, router, most, draining, DRAIN + LAST));
-    listening(address);
-    let mut loading = start_engine(&app, for_engine)?;
+    let signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let connections = runtime.spawn(net::serve(listener, routes::router(app.clone()), most, draining, DRAIN + LAST));
+    runtime.spawn(end_on_signal(app.clone(), signals, drain));
+    runtime.spawn(tidy(app.clone()));
     let weak = Arc::downgrade(&app);
     Builder::new().name("watch".into()).spawn(move || watch::watch(&weak))?;
-    let tidying = tokio::spawn(tidy(app.clone()));
-    let mut loaded = false;
-    let result = loop {
-        tokio::select! {
-            done = &mut loading, if !loaded => match done {
-                Ok(Err(e)) => break Err(e.into()),
-                _ => loaded = true,
-            },
-            _ = end.recv() => break Ok(()),
-            _ = interrupt.recv() => break Ok(()),
-        }
-    };
-    let _ = app.engine.send(Command::Drain(Instant::now() + DRAIN));
-    let _ = drain.send(true);
-    if result.is_ok() {
-        let _ = connections.await;
-    }
-    tidying.abort();
-    result
+    listening(address);
+    Engine::start(app)?.run(&for_engine);
+    let _ = runtime.block_on(async { tokio::time::timeout(LAST, connections).await });
+    runtime.shutdown_background(); // what still computes is of no use to anybody
+    Ok(())
 }
 
-/// The engine's thread, and what comes of loading the models.
-fn start_engine(
-    app: &Arc<App>,
-    commands: mpsc::Receiver<Command>,
-) -> io::Result<oneshot::Receiver<tweedie::Result<()>>> {
-    let (told, loading) = oneshot::channel();
-    let app = app.clone();
-    Builder::new().name("engine".into()).spawn(move || match Engine::start(app) {
-        Ok(engine) => {
-            let _ = told.send(Ok(()));
-            engine.run(&commands);
-        }
-        Err(e) => {
-            let _ = told.send(Err(e));
-        }
-    })?;
-    Ok(loading)
+/// Let the server end when the system says so, and see to it that it does.
+async fn end_on_signal(app: Arc<App>, signals: (Signal, Signal), drain: channel::Sender<bool>) {
+    let (mut terminate, mut interrupt) = signals;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    let _ = app.engine.send(Command::Drain(Instant::now() + DRAIN));
+    let _ = drain.send(true);
+    tokio::time::sleep(DRAIN + LAST + LAST / 4).await;
+    // A step, or a model that is loaded, takes longer than anybody waits.
+    std::process::exit(0);
 }
 
 /// Forget streams that ended long ago.
