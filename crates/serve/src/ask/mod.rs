@@ -10,7 +10,7 @@ pub use pins::pins;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tweedie::config::SampleConfig;
+use tweedie::config::{SampleConfig, SamplerKind};
 use tweedie::data::Task;
 use tweedie::generate::{Wishes, infill, prompt};
 use tweedie::live::{Job, Resume};
@@ -125,6 +125,12 @@ fn resume(model: &Described, f: &Fields, sample: &SampleConfig) -> Result<Option
     let wrong = |field: &str, message: String| Err(Problem::field(field, message));
     if let Some(name) = value.as_object().and_then(|o| o.keys().find(|k| *k != "step" && *k != "tokens")) {
         return wrong("resume", format!("resume has step and tokens, not {name:?}"));
+    }
+    let forgets = matches!(sample.sampler, SamplerKind::Argmax | SamplerKind::Multinomial);
+    if model.facts.tdd && (!forgets || model.facts.per_token_time && sample.commits()) {
+        let message =
+            "resume goes with sampler argmax or multinomial, and with unmask random: others carry more than tokens";
+        return wrong("resume", message.into());
     }
     let (steps, n) = (model.steps_taken(sample), model.tokens);
     let step = value["step"].as_u64().and_then(|s| usize::try_from(s).ok()).filter(|s| *s < steps);
