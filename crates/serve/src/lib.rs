@@ -1,7 +1,7 @@
 //! Trained models over HTTP: answers that stream step by step, and a page to play with them.
 //!
-//! [`run`] serves until it is told to stop. One thread owns the device and takes steps of all requests at once ([`engine`]); JSON, images and
-//! tokens are dealt with beside it ([`ask`], [`render`]); events wait in [`stream`]s for whoever reads them.
+//! [`run`] serves until it is told to stop. One thread owns the device and takes steps of all requests at once (`engine`); JSON, images and
+//! tokens are dealt with beside it (`ask`, `render`); events wait in a `stream` for whoever reads them.
 
 mod app;
 mod ask;
