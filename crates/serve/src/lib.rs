@@ -1,7 +1,7 @@
 //! Trained models over HTTP: answers that stream step by step, and a page to play with them.
 //!
-//! [`run`] serves until it is told to stop. One thread owns the device and takes steps of all requests at once ([`engine`]); JSON, images and
-//! tokens are dealt with beside it ([`ask`], [`render`]); events wait in [`stream`]s for whoever reads them.
+//! [`run`] serves until it is told to stop. One thread owns the device and takes steps of all requests at once (`engine`); JSON, images and
+//! tokens are dealt with beside it (`ask`, `render`); events wait in a `stream` for whoever reads them.
 
 mod app;
 mod ask;
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{oneshot, watch as channel};
+use tokio::sync::watch as channel;
 
 use app::App;
 use engine::{Command, Engine};
@@ -89,77 +89,49 @@ fn name_of(path: &str) -> String {
     }
     let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let run = tweedie::run_dir::RunDir::around(&whole).map_or(whole.clone(), |(run, _)| run.path().to_path_buf());
-    run.file_name().map_or("model".into(), |n| n.to_string_lossy().into_owned())
+    let name = if run.is_file() { run.file_stem() } else { run.file_name() };
+    name.map_or("model".into(), |n| n.to_string_lossy().into_owned())
 }
 
-/// Serve until SIGINT or SIGTERM. `listening` is told the address once connections are taken.
+/// Serve until SIGINT or SIGTERM. `listening` is told the address once connections are taken. The calling thread becomes the engine's: it is one of
+/// those that CPU kernels run on, and must not wait for others.
 pub fn run(options: Options, listening: impl FnOnce(SocketAddr)) -> Result<(), Error> {
     tweedie::limits::PIXELS.lower(MOST_PIXELS);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().max_blocking_threads(64).build()?;
-    let (listener, address, signals) = runtime.block_on(listen(&options))?;
-    let (commands, for_engine) = mpsc::channel();
-    let (drain, draining) = channel::channel(false);
-    let app = Arc::new(App::new(options, address, commands, draining.clone()));
-    let (told, loading) = oneshot::channel();
-    let serving = runtime.spawn(serve(app.clone(), listener, signals, (drain, draining), loading));
-    listening(address);
-    let weak = Arc::downgrade(&app);
-    Builder::new().name("watch".into()).spawn(move || watch::watch(&weak))?;
-    // The engine has the thread that called: it is one of those that compute, so that small ops need not be handed over to another.
-    match Engine::start(app) {
-        Ok(engine) => {
-            let _ = told.send(Ok(()));
-            engine.run(&for_engine);
-        }
-        Err(e) => {
-            let _ = told.send(Err(e));
-        }
-    }
-    let result = runtime.block_on(serving).unwrap_or_else(|e| Err(io::Error::other(e).into()));
-    runtime.shutdown_background(); // what still computes is of no use to anybody
-    result
-}
-
-/// What ends the server: SIGTERM and SIGINT.
-type Signals = [Signal; 2];
-
-async fn listen(options: &Options) -> Result<(TcpListener, SocketAddr, Signals), Error> {
+    let _inside = runtime.enter();
     let address = SocketAddr::new(options.host, options.port);
     let failed = |source| Error::Listen { address, source };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let listener = runtime.block_on(TcpListener::bind(address)).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    Ok((listener, address, [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?]))
+    let (commands, for_engine) = mpsc::channel();
+    let (drain, draining) = channel::channel(false);
+    let most = options.connections;
+    let app = Arc::new(App::new(options, address, commands, draining.clone()));
+    let signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let connections = runtime.spawn(net::serve(listener, routes::router(app.clone()), most, draining, DRAIN + LAST));
+    runtime.spawn(end_on_signal(app.clone(), signals, drain));
+    runtime.spawn(tidy(app.clone()));
+    let weak = Arc::downgrade(&app);
+    Builder::new().name("watch".into()).spawn(move || watch::watch(&weak))?;
+    listening(address);
+    Engine::start(app)?.run(&for_engine);
+    let _ = runtime.block_on(async { tokio::time::timeout(LAST, connections).await });
+    runtime.shutdown_background(); // what still computes is of no use to anybody
+    Ok(())
 }
 
-/// Take connections until a signal comes, or until the models turn out not to load; then see to it that all ends soon.
-async fn serve(
-    app: Arc<App>,
-    listener: TcpListener,
-    [mut end, mut interrupt]: Signals,
-    (drain, draining): (channel::Sender<bool>, channel::Receiver<bool>),
-    mut loading: oneshot::Receiver<tweedie::Result<()>>,
-) -> Result<(), Error> {
-    let router = routes::router(app.clone());
-    let connections = tokio::spawn(net::serve(listener, router, app.options.connections, draining, DRAIN + LAST));
-    let tidying = tokio::spawn(tidy(app.clone()));
-    let mut loaded = false;
-    let result = loop {
-        tokio::select! {
-            done = &mut loading, if !loaded => match done {
-                Ok(Err(e)) => break Err(e.into()),
-                _ => loaded = true,
-            },
-            _ = end.recv() => break Ok(()),
-            _ = interrupt.recv() => break Ok(()),
-        }
-    };
+/// Let the server end when the system says so, and see to it that it does.
+async fn end_on_signal(app: Arc<App>, signals: (Signal, Signal), drain: channel::Sender<bool>) {
+    let (mut terminate, mut interrupt) = signals;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
     let _ = app.engine.send(Command::Drain(Instant::now() + DRAIN));
     let _ = drain.send(true);
-    if result.is_ok() {
-        let _ = connections.await;
-    }
-    tidying.abort();
-    result
+    tokio::time::sleep(DRAIN + LAST + LAST / 4).await;
+    // A step, or a model that is loaded, takes longer than anybody waits.
+    std::process::exit(0);
 }
 
 /// Forget streams that ended long ago.

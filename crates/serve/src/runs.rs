@@ -90,11 +90,20 @@ fn listing(folder: &Path) -> Result<Listing> {
     Ok(Listing { runs, unread })
 }
 
+/// The model that a run is loaded as, whichever way its path is written.
+pub fn model_of<'a>(run: &Path, models: &'a [Arc<Described>]) -> Option<&'a Arc<Described>> {
+    let place = std::fs::canonicalize(run).ok()?;
+    models
+        .iter()
+        .filter(|m| !m.origin.embedded)
+        .find(|m| std::fs::canonicalize(&m.origin.path).is_ok_and(|p| p == place))
+}
+
 /// A run in the list.
 pub fn entry(run: &Summary, models: &[Arc<Described>]) -> Value {
     let dir = RunDir::open(&run.path).ok();
     let env = dir.as_ref().and_then(RunDir::read_env);
-    let model = models.iter().find(|m| m.origin.path == run.path).map(|m| m.name.clone());
+    let model = model_of(&run.path, models).map(|m| m.name.clone());
     let score = run.metric.as_ref().zip(run.best).map(|(name, value)| json!({"name": name, "value": value}));
     json!({
         "name": run.name,

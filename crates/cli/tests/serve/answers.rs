@@ -91,7 +91,7 @@ fn a_stream_ends_as_the_plain_answer() {
 
 #[test]
 fn tokens_can_be_given_by_place_and_by_template() {
-    let server = Server::start(&["embedded:shapes"]);
+    let server = Server::start(&["embedded:shapes", "embedded:shapes-mdd"]);
     let ask = |more: Value| {
         let mut body = json!({"model": "shapes", "scene": scene(), "steps": 5});
         more.as_object().unwrap().iter().for_each(|(k, v)| body[k] = v.clone());
@@ -112,11 +112,14 @@ fn tokens_can_be_given_by_place_and_by_template() {
         (json!({"infill": "a zebra"}), "infill"),
         (json!({"length": 1000}), "length"),
         (json!({"min_length": 1000}), "min_length"),
-        (json!({"resume": {"step": 9, "tokens": []}}), "resume.step"),
-        (json!({"resume": {"step": 1, "tokens": [1, 2]}}), "resume.tokens"),
+        (json!({"model": "shapes-mdd", "resume": {"step": 9, "tokens": []}}), "resume.step"),
+        (json!({"model": "shapes-mdd", "resume": {"step": 1, "tokens": [1, 2]}}), "resume.tokens"),
         (json!({"scene": {"objects": []}}), "scene.objects"),
-        (json!({"unmask": "confident"}), "unmask"),
-        (json!({"uncommitted": 0.5}), "uncommitted"),
+        (json!({"resume": {"step": 1, "tokens": []}, "sampler": "ddim"}), "resume"),
+        (json!({"schedule": "steep"}), "schedule"),
+        (json!({"model": "shapes-mdd", "schedule": "linear"}), "schedule"),
+        (json!({"model": "shapes-mdd", "uncommitted": 0.5}), "uncommitted"),
+        (json!({"model": "shapes-mdd", "sampler": "ddim"}), "sampler"),
     ] {
         let problem = ask(more.clone()).problem();
         assert_eq!(problem, (422, "invalid_request".into(), field.into()), "{more}");
@@ -126,13 +129,17 @@ fn tokens_can_be_given_by_place_and_by_template() {
 /// Going on after a step with the tokens of that step leads to the same end.
 #[test]
 fn a_run_can_be_resumed_from_a_step() {
-    let server = Server::start(&["embedded:shapes"]);
-    let body = json!({"model": "shapes", "scene": scene(), "steps": 6, "stream": true, "sampler": "argmax"});
-    let all: Vec<_> = Events::open(server.address, "POST", "/v1/caption", &[], &body).collect();
+    let server = Server::start(&["embedded:shakespeare"]);
+    let mut body = json!({"model": "shakespeare", "steps": 6, "stream": true, "sampler": "argmax"});
+    let per_token = server.get("/v1/models").json()["models"][0]["per_token_time"] == true;
+    if per_token {
+        body["unmask"] = "random".into();
+    }
+    let all: Vec<_> = Events::open(server.address, "POST", "/v1/generate", &[], &body).collect();
     let ids: Vec<Value> = all[3].data["tokens"].as_array().unwrap().iter().map(|t| t["id"].clone()).collect();
     let mut resumed = body.clone();
     resumed["resume"] = json!({"step": 3, "tokens": ids});
-    let rest: Vec<_> = Events::open(server.address, "POST", "/v1/caption", &[], &resumed).collect();
+    let rest: Vec<_> = Events::open(server.address, "POST", "/v1/generate", &[], &resumed).collect();
     let steps: Vec<_> = rest.iter().filter(|e| e.name == "step").collect();
     assert_eq!(steps.len(), 3, "{rest:?}");
     assert_eq!(steps[0].data["step"], 4);

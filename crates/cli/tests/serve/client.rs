@@ -117,7 +117,6 @@ pub struct Event {
 pub struct Events {
     from: BufReader<TcpStream>,
     pending: String,
-    pub status: u16,
     pub pings: usize,
 }
 
@@ -127,8 +126,8 @@ impl Events {
         let body = if method == "POST" { body.to_string() } else { String::new() };
         stream.write_all(&written(to, method, path, headers, body.as_bytes())).unwrap();
         let mut from = BufReader::new(stream);
-        let (status, _) = head(&mut from);
-        Events { from, pending: String::new(), status, pings: 0 }
+        assert_eq!(head(&mut from).0, 200, "{path}");
+        Events { from, pending: String::new(), pings: 0 }
     }
 
     /// Leave in the middle.

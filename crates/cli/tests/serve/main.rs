@@ -20,16 +20,16 @@ use tempfile::TempDir;
 use client::{Answer, ask};
 
 /// A server, ended with what holds it.
-pub struct Server {
+struct Server {
     child: Child,
-    pub address: SocketAddr,
+    address: SocketAddr,
     log: PathBuf,
     _dir: TempDir,
 }
 
 impl Server {
     /// With these arguments, ready to answer.
-    pub fn start(args: &[&str]) -> Server {
+    fn start(args: &[&str]) -> Server {
         let server = Server::start_unready(args);
         let begun = Instant::now();
         while server.get("/health").status != 200 {
@@ -39,7 +39,7 @@ impl Server {
         server
     }
 
-    pub fn start_unready(args: &[&str]) -> Server {
+    fn start_unready(args: &[&str]) -> Server {
         let dir = TempDir::new().unwrap();
         let log = dir.path().join("log");
         let mut child = Command::new(env!("CARGO_BIN_EXE_tweedie"))
@@ -56,33 +56,33 @@ impl Server {
         Server { child, address, log, _dir: dir }
     }
 
-    pub fn log(&self) -> String {
+    fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    pub fn get(&self, path: &str) -> Answer {
+    fn get(&self, path: &str) -> Answer {
         ask(self.address, "GET", path, &[], b"")
     }
 
-    pub fn post(&self, path: &str, body: &Value) -> Answer {
+    fn post(&self, path: &str, body: &Value) -> Answer {
         ask(self.address, "POST", path, &[], body.to_string().as_bytes())
     }
 
     /// A number of `/metrics`.
-    pub fn metric(&self, name: &str) -> f64 {
+    fn metric(&self, name: &str) -> f64 {
         let text = self.get("/metrics").text();
         let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("{name} in {text}")).parse().unwrap()
     }
 
     /// Ask it to end, as a supervisor does.
-    pub fn terminate(&self) {
+    fn terminate(&self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     }
 
     /// Its exit code, and how long it took to end.
-    pub fn wait(&mut self) -> (Option<i32>, Duration) {
+    fn wait(&mut self) -> (Option<i32>, Duration) {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(20) {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -105,7 +105,7 @@ impl Drop for Server {
 }
 
 /// What the command prints as JSON.
-pub fn command(args: &[&str]) -> Value {
+fn command(args: &[&str]) -> Value {
     let out = Command::new(env!("CARGO_BIN_EXE_tweedie"))
         .args(["--threads", "1", "--quiet"])
         .args(args)
@@ -117,7 +117,7 @@ pub fn command(args: &[&str]) -> Value {
 }
 
 /// A small run of digits in `out`.
-pub fn train(out: &Path, more: &[&str]) -> Command {
+fn train(out: &Path, more: &[&str]) -> Command {
     let mut c = Command::new(env!("CARGO_BIN_EXE_tweedie"));
     c.args(["--threads", "1", "--quiet", "train", "digits", "--device", "cpu", "--out"]).arg(out);
     for set in ["train.epochs=1", "train.warmup_epochs=0", "train.batch=256", "train.eval_images=32", "sample.steps=4"]
@@ -129,7 +129,7 @@ pub fn train(out: &Path, more: &[&str]) -> Command {
 }
 
 /// A picture of a digit, as a file and in base64.
-pub fn digit(dir: &Path) -> (String, String) {
+fn digit(dir: &Path) -> (String, String) {
     let path = dir.join("digit.png");
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, 8, 8);

@@ -8,6 +8,8 @@ use crate::error::{Problem, Result};
 pub const MOST_ROWS: u64 = 64;
 /// Characters of a text.
 pub const MOST_TEXT: usize = 64 << 10;
+/// Values of a body, about.
+const MOST_VALUES: usize = 1 << 18;
 /// Objects, pins, tokens: entries of a list.
 const MOST_ENTRIES: usize = 1 << 16;
 
@@ -156,6 +158,10 @@ pub struct Fields(Map<String, Value>);
 impl Fields {
     /// Read a body by a list of fields.
     pub fn read(body: &[u8], known: &[Field], most_steps: usize) -> Result<Fields> {
+        // A value takes some thirty bytes, however few of the body it is.
+        if body.iter().filter(|b| matches!(b, b',' | b'[' | b'{')).count() > MOST_VALUES {
+            return Err(Problem::unprocessable(format!("the body holds more than {MOST_VALUES} values")));
+        }
         let value: Value =
             serde_json::from_slice(body).map_err(|e| Problem::malformed(format!("the body is not JSON: {e}")))?;
         let Value::Object(all) = value else {
@@ -297,6 +303,7 @@ mod tests {
             assert_eq!((p.status.as_u16(), p.field.as_deref()), (422, Some(field)), "{body}");
         }
         assert!(problem(r#"{"step": 3}"#).message.contains("did you mean steps?"));
+        assert_eq!(problem(&format!("[{}1]", "1,".repeat(MOST_VALUES))).status.as_u16(), 422);
         for body in ["", "{", "[]", "3", "{\"a\":}", "\u{0}", &"[".repeat(1000)] {
             assert_eq!(problem(body).status.as_u16(), 400, "{body}");
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tweedie::config::SampleConfig;
+use tweedie::config::{SampleConfig, SamplerKind};
 use tweedie::data::Task;
 use tweedie::generate::{Wishes, infill, prompt};
 use tweedie::live::{Job, Resume};
@@ -127,6 +127,10 @@ fn resume(model: &Described, f: &Fields, sample: &SampleConfig) -> Result<Option
     let known = |k: &String| ["step", "tokens", "committed"].contains(&k.as_str());
     if let Some(name) = value.as_object().and_then(|o| o.keys().find(|k| !known(k))) {
         return wrong("resume", format!("resume has step, tokens and committed, not {name:?}"));
+    }
+    let forgets = matches!(sample.sampler, SamplerKind::Argmax | SamplerKind::Multinomial);
+    if model.facts.tdd && !forgets {
+        return wrong("resume", "resume goes with sampler argmax or multinomial: others carry more than tokens".into());
     }
     let (steps, n) = (model.steps_taken(sample), model.tokens);
     let step = value["step"].as_u64().and_then(|s| usize::try_from(s).ok()).filter(|s| *s < steps);

@@ -126,6 +126,7 @@ impl Slot {
             return;
         }
         let jobs: Vec<Job> = taken.iter().map(|(s, _)| s.job.clone()).collect();
+        let waited: Vec<f64> = taken.iter().map(|(s, _)| milliseconds(s.stream.asked)).collect();
         let admitted = match catch_unwind(AssertUnwindSafe(|| self.live.admit(jobs))) {
             Ok(admitted) => admitted,
             Err(_) => {
@@ -133,12 +134,12 @@ impl Slot {
                 return self.renew(app, &broken("the model failed at another request"));
             }
         };
-        for ((submission, rows), result) in taken.into_iter().zip(admitted) {
+        for (((submission, rows), queue), result) in taken.into_iter().zip(waited).zip(admitted) {
             match result {
                 Ok(id) => {
                     let Submission { stream, deadline, place, job } = submission;
                     drop(place);
-                    let timing = Timing { queue: milliseconds(stream.asked), ..Timing::default() };
+                    let timing = Timing { queue, ..Timing::default() };
                     let at = job.resume.map_or(0, |r| r.step);
                     self.running.insert(id, Running { stream, deadline, rows, timing, steps: 0, at });
                 }

@@ -15,6 +15,7 @@ use crate::body;
 use crate::engine::Command;
 use crate::error::{Problem, Result};
 use crate::options::ModelSource;
+use crate::runs::model_of;
 
 /// Models that requests may have loaded at a time.
 const MOST_LOADED: usize = 16;
@@ -32,7 +33,7 @@ pub async fn load(State(app): State<Arc<App>>, request: Request<Body>) -> Result
     let fields = Fields::read(&bytes, LOAD, app.options.max_steps)?;
     let run = app.runs.find(&app, fields.required("run")?).await?;
     let all = app.models.all();
-    if let Some(model) = all.iter().find(|m| m.origin.path == run.path) {
+    if let Some(model) = model_of(&run.path, &all) {
         return Err(Problem::conflict(format!("{} is loaded already, as {}", run.name, model.name)));
     }
     if all.iter().filter(|m| m.origin.by_request).count() >= MOST_LOADED {

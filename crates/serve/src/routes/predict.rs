@@ -67,7 +67,7 @@ fn streamed(app: &App, model: &Arc<Described>, asked: Asked, mut places: Vec<Pla
     stream.push(Told::Start(start(app, &stream, model.steps_taken(sample))));
     app.streams.put(&stream);
     let reading = stream.read();
-    submit(app, &stream, &asked, asked.job.clone(), place)?;
+    submit(app, &stream, &asked, asked.job.clone(), place).inspect_err(|p| stream.push(Told::Error(p.clone())))?;
     Ok(follow(reading, 0))
 }
 

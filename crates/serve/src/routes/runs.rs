@@ -155,11 +155,11 @@ pub async fn follow(
     let mut draining = app.draining.clone();
     let path = run.path;
     tokio::spawn(async move {
-        let (mut next, mut pinged) = (query.from.unwrap_or(0), Instant::now());
+        let (mut next, mut seen, mut pinged) = (query.from.unwrap_or(0), 0, Instant::now());
         loop {
             let look = path.clone();
             let Ok(Ok((rows, state))) = blocking(&app, move || look_at(&look)).await else { return };
-            if rows.len() < next {
+            if rows.len() < seen {
                 next = 0; // a resumed run takes back what came after its checkpoint
                 if to.send(sse(None, "reset", "{}")).await.is_err() {
                     return;
@@ -170,7 +170,8 @@ pub async fn follow(
                     return;
                 }
             }
-            next = rows.len();
+            seen = rows.len();
+            next = next.max(seen);
             if state != "training" {
                 let _ = to.send(sse(None, "end", &json!({"status": state}).to_string())).await;
                 return;
