@@ -3,7 +3,7 @@
 import { series } from "./colour.js";
 import { h, s, short } from "./dom.js";
 
-const [LEFT, BOTTOM, TOP, HEIGHT] = [46, 24, 10, 190];
+const [LEFT, BOTTOM, TOP, HEIGHT] = [52, 24, 10, 190];
 
 /** Round numbers between two ends, about `count` of them. */
 export function roundTicks(low, high, count = 4) {

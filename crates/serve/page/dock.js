@@ -42,6 +42,7 @@ export class Dock {
         ),
         h("div", { class: "track" }, this.curve, this.range),
         this.where,
+        h("button", { type: "button", class: "icon more", "aria-label": "Settings", title: "Settings", "aria-expanded": "false", onclick: (e) => e.currentTarget.setAttribute("aria-expanded", String(this.root.classList.toggle("open"))) }, icon("M4 8h10M18 8h2M4 16h2M10 16h10M16 6v4M8 14v4")),
       ),
       h("div", { class: "settings" },
         this.steps.root,

@@ -38,7 +38,7 @@ export function percent(p) {
 export function short(x) {
   if (x === null || x === undefined || !Number.isFinite(x)) return "–";
   const size = Math.abs(x);
-  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return x.toExponential(1);
+  if (size !== 0 && (size < 0.01 || size >= 1e6)) return x.toExponential(2).replace(/\.?0+e/, "e").replace("+", "");
   if (Number.isInteger(x)) return x.toLocaleString("en");
   return String(Number(x.toPrecision(size >= 100 ? 4 : 3)));
 }

@@ -27,9 +27,8 @@ export class Draw extends LiveTab {
     const button = (text, onclick) => h("button", { type: "button", text, onclick });
     const board = h("div", { class: "board" }, this.sketch.canvas, this.hint);
     const input = h("div", { class: "input" },
-      board,
+      h("div", { class: "stage" }, board, h("div", { class: "sees" }, this.seen, h("p", {}, h("strong", { text: "What the model sees" }), h("span", { class: "sees-what" })))),
       h("div", { class: "row" }, button("Clear", () => this.sketch.clear()), button("Undo", () => this.sketch.undo()), fileInput(board, (file) => this.take(file))),
-      h("div", { class: "sees" }, this.seen, h("p", {}, h("strong", { text: "What the model sees" }), h("span", { class: "sees-what" }))),
       h("div", { class: "head" }, h("h3", { text: "Or start from one it never saw" }), button("Others", () => this.loadExamples(this.first + EXAMPLES))),
       this.examples,
     );

@@ -3,7 +3,7 @@
 import { css, viridis } from "./colour.js";
 import { h, percent, s } from "./dom.js";
 
-const BARS = 128; // room for the bars and their numbers
+const BARS = 136; // room for the bars and their numbers
 const AXIS = 22;
 
 export class HeatMap {
@@ -48,10 +48,10 @@ export class HeatMap {
     svg.replaceChildren();
     if (!width || !rows.length || !steps) return;
     const bars = width < 300 ? 84 : BARS;
-    const rowHeight = rows.length > 24 ? 13 : rows.length > 12 ? 19 : 25;
+    const rowHeight = rows.length > 24 ? 13 : rows.length > 12 ? 20 : 29;
     const height = rows.length * rowHeight;
     const cellWidth = (width - this.label - bars) / steps;
-    Object.assign(this, { rowHeight, cellWidth, barsAt: this.label + steps * cellWidth + 10, barsWide: bars - 10 - 42 });
+    Object.assign(this, { rowHeight, cellWidth, barsAt: this.label + steps * cellWidth + 10, barsWide: bars - 10 - 50 });
     svg.setAttribute("viewBox", `0 0 ${width} ${height + AXIS}`);
     svg.setAttribute("width", width);
     svg.setAttribute("height", height + AXIS);

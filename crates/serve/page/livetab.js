@@ -1,7 +1,7 @@
 // What Draw, Scenes and Text share: a model and its twin, settings, a request that starts anew when something changes, and the step
 // that is shown.
 
-import { h, throttle } from "./dom.js";
+import { calm, h, throttle } from "./dom.js";
 import { LiveRun } from "./live.js";
 import { number } from "./state.js";
 
@@ -116,9 +116,9 @@ export class LiveTab {
     requestAnimationFrame((now) => {
       this.ticking = false;
       const last = Math.max(0, ...this.runs.map((run) => run.steps.length));
-      if (this.following && this.position < last) {
-        if (!this.pace || document.hidden) this.position = last;
-        else if (now - (this.movedAt ?? 0) >= this.pace) {
+      if (this.following) {
+        if (!this.pace || document.hidden || calm()) this.position = last;
+        else if (this.position < last && now - (this.movedAt ?? 0) >= this.pace) {
           this.position += 1;
           this.movedAt = now;
         }

@@ -43,21 +43,20 @@ export class Scenes extends LiveTab {
     const stage = h("div", { class: "board scene-board" }, this.board.svg, this.photo);
     const surprise = h("button", { type: "button", text: "Surprise me", onclick: () => this.place(randomScene()) });
     const input = h("div", { class: "input" },
-      stage, this.tools,
+      h("div", { class: "stage" }, stage, h("div", { class: "sees" }, this.seen, h("p", {}, h("strong", { text: "What the model sees" }), this.odd))), this.tools,
       h("div", { class: "row" }, this.add, surprise, fileInput(stage, (file) => this.take(file), "Picture …"), this.back),
-      h("div", { class: "sees" }, this.seen, h("p", {}, h("strong", { text: "What the model sees" }), this.odd)),
       h("div", { class: "head" }, h("h3", { text: "Or a scene it never saw" })),
       this.examples,
     );
     this.cards = [0, 1].map((r) => this.card(r));
-    this.rivals = new Rivals("Point at a word to see its rivals, click to pin or change it");
+    this.rivals = new Rivals("Point at a word to see its rivals; click to pin or change it");
     this.freed = h("button", { type: "button", class: "quiet", hidden: true, text: "Free all pins", onclick: () => this.freeAll() });
     this.pairs = h("div", { class: "pair" }, ...this.cards.map((c) => c.maps));
     this.root.append(
       h("h2", { class: "hidden", text: "Scenes" }),
       h("div", { class: "columns" }, input, h("div", { class: "thinks" }, this.problem,
         h("div", { class: "sentences" }, ...this.cards.map((c) => c.root)),
-        h("div", { class: "under" }, this.rivals.root, this.freed), this.pairs, legend("0 %", "100 % sure"))),
+        h("div", { class: "under" }, this.rivals.root, h("div", { class: "aside" }, h("p", { text: "Stop at a step, click a word and make it another: the rest goes on from there." }), this.freed)), this.pairs, legend("0 %", "100 % sure"))),
     );
   }
 

@@ -24,7 +24,7 @@ export class Words {
     Object.assign(this, { spaced, point, open });
     this.nodes = [];
     this.root = h("div", { class: spaced ? "words" : "words characters", role: "group", "aria-label": label });
-    const place = (e) => this.nodes.indexOf(e.target.closest("button"));
+    const place = (e) => this.nodes.indexOf(e.target.closest(".word"));
     for (const kind of ["pointerover", "focusin"]) this.root.addEventListener(kind, (e) => place(e) >= 0 && this.point(place(e)));
     this.root.addEventListener("click", (e) => place(e) >= 0 && this.open(place(e), this.nodes[place(e)]));
   }
@@ -32,15 +32,19 @@ export class Words {
   show(tokens) {
     while (this.nodes.length > tokens.length) this.nodes.pop().remove();
     while (this.nodes.length < tokens.length) {
-      const node = h("button", { type: "button", class: "word", "aria-haspopup": "menu" });
+      // A button never breaks over lines, which characters must.
+      const node = this.spaced ? h("button", { type: "button", "aria-haspopup": "menu" }) : h("span");
       this.nodes.push(node);
       this.root.append(node);
     }
     const end = lengthOf(tokens);
-    tokens.forEach((token, i) => this.paint(this.nodes[i], token, i, i > end));
+    tokens.forEach((token, i) => this.paint(this.nodes[i], token, i > end));
+    // Room that was needed once stays, so that what is below does not jump.
+    const tall = this.root.offsetHeight;
+    if (this.spaced && tall > (this.tall ?? 0)) this.root.style.setProperty("min-height", `${(this.tall = tall)}px`);
   }
 
-  paint(node, token, i, beyond) {
+  paint(node, token, beyond) {
     const { text, kind } = face(token);
     const shown = this.spaced ? text.trim() : text;
     const name = text === "\n" ? "new line" : text === " " ? "blank" : text;
@@ -48,8 +52,7 @@ export class Words {
     node.className = `word ${kind}${token.fixed ? " fixed" : ""}${beyond ? " beyond" : ""}${text === "\n" ? " newline" : ""}`;
     node.style.setProperty("--p", (token.p ?? 0).toFixed(3));
     node.style.setProperty("--hue", css(viridis(token.p ?? 0)));
-    node.tabIndex = beyond ? -1 : this.spaced || i === 0 ? 0 : -1;
-    node.setAttribute("aria-label", kind === "masked" ? "still hidden" : `${name}, ${token.fixed ? "pinned" : percent(token.p)}`);
+    if (this.spaced) node.setAttribute("aria-label", kind === "masked" ? "still hidden" : `${name}, ${token.fixed ? "pinned" : percent(token.p)}`);
   }
 }
 
@@ -64,7 +67,7 @@ export class Rivals {
   }
 
   show(token, where = "") {
-    this.root.classList.toggle("empty", !token);
+    this.root.classList.toggle("idle", !token);
     if (!token) {
       this.title.textContent = this.empty;
       return this.list.replaceChildren();
