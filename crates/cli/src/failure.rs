@@ -156,6 +156,12 @@ impl From<tweedie::Error> for Failure {
     }
 }
 
+impl From<tweedie::generate::Refusal> for Failure {
+    fn from(refusal: tweedie::generate::Refusal) -> Failure {
+        Failure::input(refusal.to_string())
+    }
+}
+
 impl From<tweedie::data::DataError> for Failure {
     fn from(e: tweedie::data::DataError) -> Failure {
         tweedie::Error::from(e).into()

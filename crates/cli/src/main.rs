@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use commands::{bench, export, init, inspect, measure, predict, quickstart, reproduce, runs, train};
+use commands::{bench, export, init, inspect, measure, predict, quickstart, reproduce, runs, serve, train};
 use failure::{Failure, Result};
 use report::terminal::Level;
 
@@ -51,6 +51,8 @@ enum Command {
     Generate(predict::generate::Args),
     /// Watch a prediction come about, step by step
     Trace(predict::trace::Args),
+    /// Answer requests over HTTP, step by step, and show a page to play with
+    Serve(serve::Args),
     /// Make tables and figures of the paper again: train what is missing, measure, write a report
     Reproduce(reproduce::Args),
     /// List runs, compare them, clean up
@@ -125,6 +127,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Caption(args) => predict::caption::run(&args),
         Command::Generate(args) => predict::generate::run(&args),
         Command::Trace(args) => predict::trace::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Runs(args) => runs::run(&args),
         Command::Export(args) => export::run(&args),

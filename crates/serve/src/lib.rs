@@ -1,1 +1,179 @@
 //! Trained models over HTTP: answers that stream step by step, and a page to play with them.
+//!
+//! [`run`] serves until it is told to stop. One thread owns the device and takes steps of all requests at once ([`engine`]); JSON, images and
+//! tokens are dealt with beside it ([`ask`], [`render`]); events wait in [`stream`]s for whoever reads them.
+
+mod app;
+mod ask;
+mod body;
+mod engine;
+mod error;
+mod guard;
+mod log;
+mod model;
+mod net;
+mod openapi;
+mod options;
+mod render;
+mod routes;
+mod runs;
+mod stats;
+mod stream;
+mod streams;
+mod watch;
+
+pub use options::{LogForm, ModelSource, Options};
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{oneshot, watch as channel};
+
+use app::App;
+use engine::{Command, Engine};
+
+/// Why a server could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address cannot be listened at.
+    #[error("{address} cannot be listened at: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A model cannot be loaded.
+    #[error(transparent)]
+    Model(#[from] tweedie::Error),
+    /// The system gave no thread, or no signals.
+    #[error("the server cannot be started: {0}")]
+    System(#[from] io::Error),
+}
+
+/// Jobs may go on for this long after the server was told to end; then they are told so, and all is over a little later.
+const DRAIN: Duration = Duration::from_millis(1800);
+const LAST: Duration = Duration::from_millis(600);
+/// Pixels of an image in a request.
+const MOST_PIXELS: u64 = 40 << 20;
+
+/// A name that is not taken: `name`, or with a number behind it.
+fn unique(name: &str, taken: &dyn Fn(&str) -> bool) -> String {
+    let with = |n: u32| if n == 1 { name.to_string() } else { format!("{name}-{n}") };
+    (1..).map(with).find(|n| !taken(n)).unwrap_or_default()
+}
+
+/// Models by the names that requests call them: `embedded:NAME` its name, a run that of its folder, `NAME=PATH` as one likes.
+pub fn sources<S: AsRef<str>>(given: impl IntoIterator<Item = S>) -> Vec<ModelSource> {
+    let mut all: Vec<ModelSource> = Vec::new();
+    for text in given {
+        let text = text.as_ref();
+        let (name, path) = match text.split_once('=') {
+            Some((name, path)) if !name.is_empty() && !name.contains('/') => (name.to_string(), path),
+            _ => (name_of(text), text),
+        };
+        let name = unique(&name, &|n| all.iter().any(|m| m.name == n));
+        all.push(ModelSource { name, path: path.into() });
+    }
+    all
+}
+
+fn name_of(path: &str) -> String {
+    if let Some(name) = path.strip_prefix("embedded:") {
+        return name.to_string();
+    }
+    let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let run = tweedie::run_dir::RunDir::around(&whole).map_or(whole.clone(), |(run, _)| run.path().to_path_buf());
+    run.file_name().map_or("model".into(), |n| n.to_string_lossy().into_owned())
+}
+
+/// Serve until SIGINT or SIGTERM. `listening` is told the address once connections are taken.
+pub fn run(options: Options, listening: impl FnOnce(SocketAddr)) -> Result<(), Error> {
+    tweedie::limits::PIXELS.lower(MOST_PIXELS);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().max_blocking_threads(64).build()?;
+    let result = runtime.block_on(serve(options, listening));
+    runtime.shutdown_background(); // what still computes is of no use to anybody
+    result
+}
+
+async fn serve(options: Options, listening: impl FnOnce(SocketAddr)) -> Result<(), Error> {
+    let address = SocketAddr::new(options.host, options.port);
+    let failed = |source| Error::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    let (commands, for_engine) = mpsc::channel();
+    let (drain, draining) = channel::channel(false);
+    let most = options.connections;
+    let app = Arc::new(App::new(options, address, commands, draining.clone()));
+    let router = routes::router(app.clone());
+    let (mut end, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let connections = tokio::spawn(net::serve(listener, router, most, draining, DRAIN + LAST));
+    listening(address);
+    let mut loading = start_engine(&app, for_engine)?;
+    let weak = Arc::downgrade(&app);
+    Builder::new().name("watch".into()).spawn(move || watch::watch(&weak))?;
+    let tidying = tokio::spawn(tidy(app.clone()));
+    let mut loaded = false;
+    let result = loop {
+        tokio::select! {
+            done = &mut loading, if !loaded => match done {
+                Ok(Err(e)) => break Err(e.into()),
+                _ => loaded = true,
+            },
+            _ = end.recv() => break Ok(()),
+            _ = interrupt.recv() => break Ok(()),
+        }
+    };
+    let _ = app.engine.send(Command::Drain(Instant::now() + DRAIN));
+    let _ = drain.send(true);
+    if result.is_ok() {
+        let _ = connections.await;
+    }
+    tidying.abort();
+    result
+}
+
+/// The engine's thread, and what comes of loading the models.
+fn start_engine(
+    app: &Arc<App>,
+    commands: mpsc::Receiver<Command>,
+) -> io::Result<oneshot::Receiver<tweedie::Result<()>>> {
+    let (told, loading) = oneshot::channel();
+    let app = app.clone();
+    Builder::new().name("engine".into()).spawn(move || match Engine::start(app) {
+        Ok(engine) => {
+            let _ = told.send(Ok(()));
+            engine.run(&commands);
+        }
+        Err(e) => {
+            let _ = told.send(Err(e));
+        }
+    })?;
+    Ok(loading)
+}
+
+/// Forget streams that ended long ago.
+async fn tidy(app: Arc<App>) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        app.streams.tidy();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_have_names_of_their_own() {
+        let all = sources(["embedded:digits", "mine=runs/a", "/tmp/runs/digits", "runs/b/digits"]);
+        let names: Vec<&str> = all.iter().map(|m| m.name.as_str()).collect();
+        assert_eq!(names, ["digits", "mine", "digits-2", "digits-3"]);
+        assert_eq!(all[1].path.to_str(), Some("runs/a"));
+    }
+}

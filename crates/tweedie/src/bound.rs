@@ -109,6 +109,11 @@ impl TokenBatch<'_> {
         }
     }
 
+    /// w·f(i) of every token.
+    fn each(&self, f: impl Fn(usize) -> f64) -> Vec<f64> {
+        (0..self.tokens.len()).map(|i| self.weight(i) * f(i)).collect()
+    }
+
     /// Σ w·f(i) over the tokens of example `e`.
     fn sum(&self, e: usize, f: impl Fn(usize) -> f64) -> f64 {
         (e * self.n..(e + 1) * self.n).map(|i| self.weight(i) * f(i)).sum()
@@ -141,12 +146,14 @@ pub struct Bounds {
     pub weight: Vec<f64>,
     /// Standard error of each example's nats, from the spread of its draws.
     pub error: Vec<f64>,
+    /// w·nats of every token, \[B·N\]: those of an example add up to its nats.
+    pub tokens: Vec<f64>,
 }
 
 impl Bounds {
-    fn new(draws: &[Vec<f64>], offset: impl Fn(usize) -> f64, batch: &TokenBatch) -> Bounds {
+    fn new(draws: &[Vec<f64>], offset: impl Fn(usize) -> f64, tokens: Vec<f64>, batch: &TokenBatch) -> Bounds {
         let examples = batch.examples.len();
-        let mut all = Bounds::default();
+        let mut all = Bounds { tokens, ..Bounds::default() };
         for e in 0..examples {
             let x = || draws.iter().map(|d| d[e]);
             let k = draws.len().max(1) as f64; // a process of one step has nothing to draw
@@ -164,6 +171,7 @@ impl Bounds {
         self.nats.extend(other.nats);
         self.weight.extend(other.weight);
         self.error.extend(other.error);
+        self.tokens.extend(other.tokens);
     }
 
     /// Nats per token of example `e`, if there is such.
@@ -298,16 +306,19 @@ impl TddBound {
             batch.all(predict.scores(&Input::Noisy(&noisy), &t, &clean)?)
         };
         let first = scores(&vec![1; b], 0)?;
+        let prior = self.prior();
+        let mut tokens = batch.each(|i| prior - first[i].log_p as f64);
         let mut draws = Vec::with_capacity(self.draws);
         for j in 0..if self.up_to.is_empty() { 0 } else { self.draws } {
             // Evenly spaced points of the distribution, shifted by a number of the example's own.
             let point = |e: &u32| (j as f64 + uniform(self.seed, [0, *e, 0, TIMES])) / self.draws as f64;
             let times: Vec<(usize, f64)> = batch.examples.iter().map(|e| self.time(point(e))).collect();
             let s = scores(&times.iter().map(|t| t.0).collect::<Vec<_>>(), j as u32 + 1)?;
+            let share = |i: usize| times[i / batch.n].1 * s[i].distance as f64 / self.draws as f64;
+            tokens.iter_mut().zip(batch.each(share)).for_each(|(t, nats)| *t += nats);
             draws.push((0..b).map(|e| times[e].1 * batch.sum(e, |i| s[i].distance as f64)).collect());
         }
-        let prior = self.prior();
-        Ok(Bounds::new(&draws, |e| batch.sum(e, |i| prior - first[i].log_p as f64), batch))
+        Ok(Bounds::new(&draws, |e| batch.sum(e, |i| prior - first[i].log_p as f64), tokens, batch))
     }
 }
 
@@ -330,6 +341,7 @@ impl MddBound {
             return Err(Error::Input("a bound needs at least one draw per example and one time step".into()));
         }
         let clean = batch.clean(device)?;
+        let mut tokens = vec![0.0; batch.tokens.len()];
         let mut draws = Vec::with_capacity(self.draws);
         for j in 0..self.draws {
             let mut seen = batch.tokens.to_vec();
@@ -351,9 +363,11 @@ impl MddBound {
             let input = Tensor::from_u32(device, &[b, n], seen)?;
             let s = batch.all(predict.scores(&Input::Tokens(&input), &times, &clean)?)?;
             let nats = |i: usize| if masked[i] { -s[i].log_p as f64 } else { 0.0 };
+            let share = |i: usize| n as f64 / counts[i / n] as f64 * nats(i) / self.draws as f64;
+            tokens.iter_mut().zip(batch.each(share)).for_each(|(t, nats)| *t += nats);
             draws.push((0..b).map(|e| n as f64 / counts[e] as f64 * batch.sum(e, nats)).collect());
         }
-        Ok(Bounds::new(&draws, |_| 0.0, batch))
+        Ok(Bounds::new(&draws, |_| 0.0, tokens, batch))
     }
 }
 

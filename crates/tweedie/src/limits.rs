@@ -52,6 +52,14 @@ impl Limit {
         *self.set.get_or_init(|| own().unwrap_or(self.default))
     }
 
+    /// Let it be `n` in this process, unless its variable says otherwise or it was asked for before: a server allows less than a
+    /// command.
+    pub fn lower(&self, n: u64) {
+        if std::env::var_os(self.variable).is_none() {
+            let _ = self.set.set(n);
+        }
+    }
+
     /// An error that names the limit if `n` is above it.
     pub fn check(&self, n: u64) -> Result<(), String> {
         if n <= self.get() { Ok(()) } else { Err(self.exceeded(n)) }

@@ -304,6 +304,11 @@ impl RunDir {
         write_atomic(&path, &serde_json::to_vec_pretty(&all).map_err(json)?)
     }
 
+    /// What the run was first started with; none where that was not noted, or cannot be read.
+    pub fn read_env(&self) -> Option<Environment> {
+        serde_json::from_slice(&read(&self.path.join(ENV), &SMALL_BYTES).ok()?).ok()
+    }
+
     /// Start or continue the metrics. `resumed` is the step of the checkpoint that the run goes on from: lines of later
     /// steps, which will be written again, are dropped, and so is a line that was cut short.
     pub fn metrics(&self, resumed: Option<u64>) -> Result<Metrics> {

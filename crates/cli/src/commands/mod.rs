@@ -9,4 +9,5 @@ pub mod predict;
 pub mod quickstart;
 pub mod reproduce;
 pub mod runs;
+pub mod serve;
 pub mod train;

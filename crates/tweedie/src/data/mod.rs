@@ -33,8 +33,8 @@ pub use loader::{Batch, Loader, LoaderConfig, OnCorrupt, Position, Skipped};
 pub use memory::MemorySource;
 pub use order::epoch_order;
 pub use sequence::{
-    Layout, Overlong, SequenceConfig, SequenceFormat, SequenceOptions, SequenceSet, Sequences, Task, TextSource, Texts,
-    guess_task, open_sequences,
+    Layout, MOST_OBJECTS, Overlong, SceneObject, SequenceConfig, SequenceFormat, SequenceOptions, SequenceSet,
+    Sequences, Task, TextSource, Texts, draw_scene, guess_task, open_sequences,
 };
 pub use sources::{CaptionedImages, FromFn, Items, from_fn};
 pub use split::{Subset, some_of, some_texts};

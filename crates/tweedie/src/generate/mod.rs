@@ -7,11 +7,13 @@ mod ends;
 mod rank;
 mod template;
 mod trace;
+mod wishes;
 
 pub use ends::{bound_of_texts, free_ending};
 pub use rank::{CandidateScores, consensus, score_candidates};
 pub use template::{infill, prompt};
 pub use trace::{Step, Token};
+pub use wishes::{Facts, Refusal, UsedFlags, Wishes};
 
 use std::path::Path;
 use std::rc::Rc;

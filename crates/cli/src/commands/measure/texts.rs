@@ -6,6 +6,7 @@ use serde::Serialize;
 use tweedie::config::{Rank, SampleConfig, SamplerKind, Unmasking};
 use tweedie::data::{Sequences, Task};
 use tweedie::evaluate;
+use tweedie::generate::{Facts, UsedFlags};
 use tweedie::interrupt;
 use tweedie::metrics::{Diversity, diversity};
 use tweedie::model::Model;
@@ -17,7 +18,7 @@ use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note, terminal, warn, with_bar};
 use crate::shared::names::{RANKS, UNMASKINGS, one_of};
 use crate::shared::numbers;
-use crate::shared::sampling_flags::{UsedFlags, meaningless};
+use crate::shared::sampling_flags::meaningless;
 
 /// Flags that only captions and text have.
 #[derive(clap::Args)]
@@ -306,7 +307,7 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
         uncommitted: !args.text.uncommitted.is_empty(),
         schedule: args.schedule.is_some(),
     };
-    used.check(&loaded.trained.model, &settings)?;
+    used.check(Facts::of(&loaded.trained.model), &settings)?;
     Ok(settings)
 }
 

@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<()> {
                 .hint(format!("tweedie generate {name}")));
         }
     }
-    let sample = args.writing.sample(&loaded, true)?;
+    let sample = args.writing.sample(&loaded)?;
     let mut writer = Writer::new(&args.writing, &args.model, &loaded, &sample, None)?;
     let inputs = args.images.inputs()?;
     let mut records = Vec::with_capacity(inputs.len());

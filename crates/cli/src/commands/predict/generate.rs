@@ -34,7 +34,7 @@ pub fn run(args: &Args) -> Result<()> {
         return Err(Failure::input(format!("{name}: this model looks at images"))
             .hint(format!("tweedie {command} {name} IMAGE")));
     }
-    let sample = args.writing.sample(&loaded, false)?;
+    let sample = args.writing.sample(&loaded)?;
     let mut writer = Writer::new(&args.writing, &args.model, &loaded, &sample, args.prompt.as_deref())?;
     let mut all = Vec::new();
     while all.len() < args.number as usize {

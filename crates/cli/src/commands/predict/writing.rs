@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tweedie::config::{Rank, SampleConfig, SamplerKind, Unmasking};
-use tweedie::generate::{Text, TextRequest, batch_size, infill, prompt};
+use tweedie::generate::{Facts, Text, TextRequest, Wishes, batch_size, infill, prompt};
 use tweedie::run::Loaded;
 use tweedie::{Generator, Tensor};
 use tweedie_figures::Picture;
@@ -14,7 +14,6 @@ use crate::failure::{Failure, Result};
 use crate::shared::model_args::ModelArgs;
 use crate::shared::names::{RANKS, SAMPLERS, SCHEDULES, UNMASKINGS, one_of};
 use crate::shared::numbers;
-use crate::shared::sampling_flags::UsedFlags;
 
 /// Candidates for each token in a trace, as many as `tweedie trace` shows by itself.
 const TOP: usize = 5;
@@ -81,37 +80,23 @@ pub struct Written {
 
 impl WritingArgs {
     /// The run's sampling settings, changed by the flags.
-    pub fn sample(&self, loaded: &Loaded, conditional: bool) -> Result<SampleConfig> {
-        let mut s = loaded.config.sample.clone();
-        s.steps = self.steps.unwrap_or(s.steps);
-        s.guidance = self.guidance.unwrap_or(s.guidance);
-        s.seed = self.seed.unwrap_or(s.seed);
-        s.schedule = self.schedule.clone().unwrap_or(s.schedule);
-        s.sampler = self.sampler.unwrap_or(s.sampler);
-        s.unmask = self.unmask.unwrap_or(s.unmask);
-        s.uncommitted = self.uncommitted.unwrap_or(s.uncommitted);
-        s.candidates = self.candidates.unwrap_or(s.candidates);
-        s.rank = self.rank.unwrap_or(s.rank);
-        if !conditional && self.guidance.is_some_and(|g| g != 1.0) {
-            return Err(Failure::input("--guidance needs an image to guide to; leave it out for text alone"));
-        }
-        if s.steps == 0 || s.candidates == 0 || self.draws == 0 {
-            return Err(Failure::input("--steps, --candidates and --draws must be at least 1"));
-        }
-        if !(0.0..=1.0).contains(&s.uncommitted) {
-            return Err(Failure::input("--uncommitted must lie in [0, 1]"));
-        }
-        let used = UsedFlags {
-            sampler: self.sampler.is_some(),
-            unmask: self.unmask.is_some(),
-            uncommitted: self.uncommitted.is_some(),
-            schedule: self.schedule.is_some(),
+    pub fn sample(&self, loaded: &Loaded) -> Result<SampleConfig> {
+        let asked = Wishes {
+            steps: self.steps,
+            guidance: self.guidance,
+            sampler: self.sampler,
+            unmask: self.unmask,
+            uncommitted: self.uncommitted,
+            schedule: self.schedule.clone(),
+            seed: self.seed,
+            candidates: self.candidates,
+            rank: self.rank,
+            votes: None,
         };
-        used.check(&loaded.trained.model, std::slice::from_ref(&s))?;
-        Ok(s)
+        Ok(asked.over(&loaded.config.sample, Facts::of(&loaded.trained.model))?)
     }
 
-    /// UsedFlags tokens by `--infill`, or else by `start`.
+    /// Fixed tokens by `--infill`, or else by `start`.
     fn fixed(&self, loaded: &Loaded, start: Option<&str>) -> Result<Option<Vec<Option<u32>>>> {
         let (tokenizer, n) = (loaded.trained.tokenizer()?, loaded.trained.model.sizes().tokens);
         Ok(match (&self.infill, start) {

@@ -15,6 +15,7 @@ mod text_file;
 pub use detect::{SequenceFormat, guess_task};
 pub use encode::{SequenceConfig, Sequences};
 pub(crate) use packed::OnBad;
+pub use shapes::{MOST_OBJECTS, SceneObject, draw_scene};
 
 use super::split::{self, Subset};
 use super::{DataError, Image, Locality, OpenOptions, Result, SequenceSetBuilder, cache};

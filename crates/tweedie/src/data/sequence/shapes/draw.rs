@@ -4,7 +4,7 @@ use super::Numbers;
 use super::scene::{Object, Scene};
 use crate::data::Image;
 
-const SIDE: usize = 32;
+pub(super) const SIDE: usize = 32;
 /// Points per pixel along each axis.
 const FINE: usize = 4;
 /// As the words say: red, green, blue, yellow, purple, black.
@@ -19,29 +19,50 @@ const INKS: [[f32; 3]; 6] = [
 /// How far an object may lie from where it belongs: as far as two large ones on both sides of the middle leave room for.
 const JITTER: f32 = 1.5;
 
-/// Half of an object's width. Small and large are apart by more than they vary.
-fn radius(object: &Object, r: &mut Numbers) -> f32 {
+/// Between which half of an object's width lies. Small and large are apart by more than they vary.
+fn radii(object: &Object) -> (f32, f32) {
     match object.size {
-        0 => r.within(3.4, 4.0),
-        _ => r.within(5.6, 6.2),
+        0 => (3.4, 4.0),
+        _ => (5.6, 6.2),
     }
+}
+
+/// Between which each channel of the paper lies.
+const PAPER: (f32, f32) = (215.0, 245.0);
+
+fn middle((low, high): (f32, f32)) -> f32 {
+    (low + high) / 2.0
+}
+
+/// Objects at exactly these places, of the middle size, on even paper of the middle tint.
+pub(super) fn paint_on_paper(objects: &[(Object, (f32, f32))]) -> Image {
+    let mut pixels = vec![[middle(PAPER); 3]; SIDE * SIDE];
+    for (object, at) in objects {
+        paint(&mut pixels, object.shape, *at, middle(radii(object)), INKS[object.colour]);
+    }
+    image(&pixels)
+}
+
+fn image(pixels: &[[f32; 3]]) -> Image {
+    let data = pixels.iter().flatten().map(|v| (v + 0.5).clamp(0.0, 255.0) as u8).collect();
+    Image { width: SIDE, height: SIDE, channels: 3, data }
 }
 
 pub(super) fn draw(scene: &Scene, r: &mut Numbers) -> Image {
     let mut pixels = background(r);
     for (object, (x, y)) in placed(scene, r) {
         let (x, y) = (x + r.within(-JITTER, JITTER), y + r.within(-JITTER, JITTER));
-        let radius = radius(&object, r);
+        let (low, high) = radii(&object);
+        let radius = r.within(low, high);
         let ink = INKS[object.colour].map(|v| v + r.within(-14.0, 14.0));
         paint(&mut pixels, object.shape, (x, y), radius, ink);
     }
-    let data = pixels.iter().flatten().map(|v| (v + 0.5).clamp(0.0, 255.0) as u8).collect();
-    Image { width: SIDE, height: SIDE, channels: 3, data }
+    image(&pixels)
 }
 
 /// Light paper of some tint, a little darker towards one side.
 fn background(r: &mut Numbers) -> Vec<[f32; 3]> {
-    let tint = [(); 3].map(|()| r.within(215.0, 245.0));
+    let tint = [(); 3].map(|()| r.within(PAPER.0, PAPER.1));
     let (across, down) = (r.within(-0.6, 0.6), r.within(-0.6, 0.6));
     let half = SIDE as f32 / 2.0;
     let shade = |i: usize| across * ((i % SIDE) as f32 - half) + down * ((i / SIDE) as f32 - half);

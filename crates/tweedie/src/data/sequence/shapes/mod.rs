@@ -2,6 +2,7 @@
 //! is a pure function of both. A scene has one description and a description one scene, so a caption is right or wrong.
 //! No scene (and so no caption) of one split is in another.
 
+mod arranged;
 mod draw;
 mod scene;
 #[cfg(test)]
@@ -11,6 +12,7 @@ use super::super::sources::beyond;
 use super::super::{DataError, Image, Result};
 use super::{Splits, TextSource, Texts};
 use crate::data::split::Split;
+pub use arranged::{MOST_OBJECTS, SceneObject, draw_scene};
 use scene::Scene;
 use std::sync::Arc;
 use tweedie_engine::rng::{philox, uniform_of};

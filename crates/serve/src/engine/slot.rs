@@ -1,0 +1,253 @@
+//! One model with the jobs that it works on and those that wait for it.
+
+use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use tweedie::Trained;
+use tweedie::live::{Event, Job, JobId, LiveModel};
+
+use super::Pins;
+use crate::app::{App, Place};
+use crate::error::{Problem, Result};
+use crate::model::Described;
+use crate::stream::{Done, Stream, Timing, Told};
+
+/// A job that waits.
+pub struct Submission {
+    /// Where its events go.
+    pub stream: Arc<Stream>,
+    /// What to do.
+    pub job: Job,
+    /// When it is of no use any more.
+    pub deadline: Option<Instant>,
+    /// Its place in the queue.
+    pub place: Place,
+}
+
+impl Submission {
+    /// Give up.
+    pub fn fail(self, app: &App, why: Problem) {
+        app.stats.ended(false);
+        self.stream.push(Told::Error(why));
+    }
+}
+
+/// A job that is worked on.
+struct Running {
+    stream: Arc<Stream>,
+    deadline: Option<Instant>,
+    rows: usize,
+    timing: Timing,
+    steps: usize,
+    /// The step that it has come to.
+    at: usize,
+}
+
+/// Why a job is to end before its time.
+fn spent(stream: &Stream, deadline: Option<Instant>) -> Option<Problem> {
+    if stream.is_unwanted() {
+        return Some(Problem::cancelled());
+    }
+    deadline.filter(|d| Instant::now() >= *d).map(|_| Problem::deadline())
+}
+
+/// A model that is served.
+pub struct Slot {
+    /// What is told of it.
+    pub model: Arc<Described>,
+    /// The network.
+    pub trained: Rc<Trained>,
+    /// No new jobs; it goes when the last is done.
+    pub retired: bool,
+    /// Those that wait.
+    pub waiting: VecDeque<Submission>,
+    live: LiveModel,
+    most: usize,
+    running: HashMap<JobId, Running>,
+}
+
+impl Slot {
+    /// With up to `most` rows at once.
+    pub fn new(model: Arc<Described>, trained: Rc<Trained>, most: usize) -> tweedie::Result<Slot> {
+        let live = LiveModel::new(trained.clone(), most)?;
+        Ok(Slot { model, trained, retired: false, waiting: VecDeque::new(), live, most, running: HashMap::new() })
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.running.is_empty()
+    }
+
+    /// Rows that are worked on.
+    pub fn rows(&self) -> usize {
+        self.running.values().map(|r| r.rows).sum()
+    }
+
+    /// Drop what nobody waits for, and what comes too late.
+    pub fn sweep(&mut self, app: &App) {
+        let live = &mut self.live;
+        self.running.retain(|id, r| match spent(&r.stream, r.deadline) {
+            Some(why) => {
+                live.remove(*id);
+                app.stats.ended(false);
+                r.stream.push(Told::Error(why));
+                false
+            }
+            None => true,
+        });
+        if self.waiting.iter().any(|s| spent(&s.stream, s.deadline).is_some()) {
+            for job in std::mem::take(&mut self.waiting) {
+                match spent(&job.stream, job.deadline) {
+                    Some(why) => job.fail(app, why),
+                    None => self.waiting.push_back(job),
+                }
+            }
+        }
+    }
+
+    /// Begin with as many as there is room for, in the order in which they came. One that is larger than the room there can be goes alone.
+    pub fn admit(&mut self, app: &App) {
+        let (mut room, mut taken) = (self.live.room(), Vec::new());
+        while let Some(next) = self.waiting.front() {
+            let rows = self.live.rows_of(&next.job);
+            let alone = self.running.is_empty() && taken.is_empty();
+            if rows > room && !alone {
+                break;
+            }
+            room = room.saturating_sub(rows);
+            taken.extend(self.waiting.pop_front().map(|job| (job, rows)));
+        }
+        if taken.is_empty() {
+            return;
+        }
+        let jobs: Vec<Job> = taken.iter().map(|(s, _)| s.job.clone()).collect();
+        let admitted = match catch_unwind(AssertUnwindSafe(|| self.live.admit(jobs))) {
+            Ok(admitted) => admitted,
+            Err(_) => {
+                taken.into_iter().for_each(|(job, _)| job.fail(app, broken("the model failed at this request")));
+                return self.renew(app, &broken("the model failed at another request"));
+            }
+        };
+        for ((submission, rows), result) in taken.into_iter().zip(admitted) {
+            match result {
+                Ok(id) => {
+                    let Submission { stream, deadline, place, job } = submission;
+                    drop(place);
+                    let timing = Timing { queue: milliseconds(stream.asked), ..Timing::default() };
+                    let at = job.resume.map_or(0, |r| r.step);
+                    self.running.insert(id, Running { stream, deadline, rows, timing, steps: 0, at });
+                }
+                Err(e) => submission.fail(app, problem(&e)),
+            }
+        }
+    }
+
+    /// Take a step of all that runs.
+    pub fn step(&mut self, app: &App) {
+        if self.running.is_empty() {
+            return;
+        }
+        let (rows, begun) = (self.rows(), Instant::now());
+        let events = match catch_unwind(AssertUnwindSafe(|| self.live.step())) {
+            Ok(Ok(events)) => events,
+            Ok(Err(e)) => return self.renew(app, &problem(&e)),
+            Err(_) => return self.renew(app, &broken("a step of the model failed")),
+        };
+        app.stats.rows.add(rows as f64);
+        app.stats.steps.fetch_add(1, Relaxed);
+        app.stats.step_seconds.add(begun.elapsed().as_secs_f64());
+        for (id, event) in events {
+            self.tell(app, id, event);
+        }
+    }
+
+    fn tell(&mut self, app: &App, id: JobId, event: Event) {
+        let Some(r) = self.running.get_mut(&id) else { return };
+        match event {
+            Event::Step(step) => {
+                if r.steps == 0 {
+                    r.timing.first = milliseconds(r.stream.asked);
+                    app.stats.first.add(r.timing.first / 1e3);
+                }
+                r.steps += 1;
+                r.at = step.step;
+                if r.stream.steps_wanted {
+                    r.stream.push(Told::Step(step));
+                }
+            }
+            Event::Done(outcome) => {
+                let ms = Timing { total: milliseconds(r.stream.asked), ..r.timing };
+                let done = Done { outcome, ms, steps: r.steps, rows: r.rows };
+                app.stats.ended(true); // counted before it is told, so that who is told finds it counted
+                r.stream.push(Told::Done(Box::new(done)));
+                self.running.remove(&id);
+            }
+            Event::Failed(why) => {
+                app.stats.ended(false);
+                r.stream.push(Told::Error(Problem::internal(why)));
+                self.running.remove(&id);
+            }
+        }
+    }
+
+    /// Fix tokens of the job of a stream; `None` where it is not here.
+    pub fn pin(&mut self, stream: &str, pins: &Pins) -> Option<Result<usize>> {
+        if let Some(waiting) = self.waiting.iter_mut().find(|s| s.stream.id == stream) {
+            let fixed = waiting.job.fixed.get_or_insert_with(|| vec![None; self.model.tokens]);
+            for (place, token) in pins {
+                if let Some(at) = fixed.get_mut(*place) {
+                    *at = *token;
+                }
+            }
+            return Some(Ok(0));
+        }
+        let (id, running) = self.running.iter().find(|(_, r)| r.stream.id == stream)?;
+        let (id, at) = (*id, running.at);
+        let pinned = pins.iter().try_for_each(|(place, token)| self.live.pin(id, *place, *token));
+        Some(pinned.map(|()| at).map_err(|e| Problem::field("pin", e.to_string())))
+    }
+
+    /// End everything without a result.
+    pub fn fail_all(&mut self, app: &App, why: &Problem) {
+        for (id, r) in self.running.drain() {
+            self.live.remove(id);
+            app.stats.ended(false);
+            r.stream.push(Told::Error(why.clone()));
+        }
+        self.waiting.drain(..).for_each(|job| job.fail(app, why.clone()));
+    }
+
+    /// After something went wrong in the middle of the work: those who were part of it are told, and the next find a clean table.
+    fn renew(&mut self, app: &App, why: &Problem) {
+        app.log.say("error", &format!("{}: {}", self.model.name, why.message));
+        for (id, r) in self.running.drain() {
+            self.live.remove(id);
+            app.stats.ended(false);
+            r.stream.push(Told::Error(why.clone()));
+        }
+        match LiveModel::new(self.trained.clone(), self.most) {
+            Ok(live) => self.live = live,
+            Err(e) => app.log.say("error", &format!("{}: {e}", self.model.name)),
+        }
+    }
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+fn broken(message: &str) -> Problem {
+    Problem::internal(message)
+}
+
+/// Whose fault an error of the library is.
+fn problem(e: &tweedie::Error) -> Problem {
+    match e {
+        tweedie::Error::Engine(e) => Problem::internal(e.to_string()),
+        e => Problem::unprocessable(e.to_string()),
+    }
+}
