@@ -1,10 +1,11 @@
 // Drawings and pictures as the embedded digits are: 32×32 points of ink or paper, as tall as the frame and centred across, counted in
-// blocks of 4×4, so 8×8 levels of 0 … 16. Pure functions.
+// blocks of 4×4: 8×8 levels of 0 … 16. Pure functions.
 
 const FRAME = 32;
 const WIDEST = 26; // the outer columns of the data are all but empty
-const PEN = 4.2; // of a stroke in the data: they have ink on 30 % of the frame
+const INK = 312; // of 1,024 points: each of the ten digits has ink on 30 % of its frame, a one by broader strokes than an eight
 const LARGEST = 72; // a dot is not blown up to fill the frame
+const [FINEST, BROADEST] = [3, 11]; // pens
 
 /** Counts of ink in blocks of 4×4 points. */
 export function count(inked) {
@@ -30,19 +31,35 @@ function fit({ left, right, top, bottom }, margin, largest) {
 export function fromStrokes(strokes) {
   const points = strokes.flat();
   if (!points.length) return null;
-  const { across, down, x, y } = fit(bounds(points), PEN, LARGEST);
-  const segments = strokes.flatMap((stroke) => {
-    const placed = stroke.map((p) => [(p[0] - x) * across + FRAME / 2, (p[1] - y) * down + FRAME / 2]);
-    return placed.map((p, i) => [placed[Math.max(i - 1, 0)], p]);
+  const box = bounds(points);
+  return inked((pen) => {
+    const { across, down, x, y } = fit(box, pen, LARGEST);
+    const segments = strokes.flatMap((stroke) => {
+      const placed = stroke.map((p) => [(p[0] - x) * across + FRAME / 2, (p[1] - y) * down + FRAME / 2]);
+      return placed.map((p, i) => [placed[Math.max(i - 1, 0)], p]);
+    });
+    return (px, py) => segments.some(([a, b]) => near(px + 0.5, py + 0.5, a, b, pen / 2));
   });
-  return count((px, py) => segments.some(([a, b]) => near(px + 0.5, py + 0.5, a, b)));
 }
 
-/** Whether a point lies within the pen's stroke from a to b. */
-function near(x, y, [ax, ay], [bx, by]) {
+/** The levels by the pen that gives the ink of the data; `draw(pen)` says of each point whether there is ink. */
+function inked(draw) {
+  let [low, high] = [FINEST, BROADEST];
+  let levels = null;
+  for (let i = 0; i < 5; i++) {
+    const pen = (low + high) / 2;
+    levels = count(draw(pen));
+    if (levels.reduce((a, b) => a + b) < INK) low = pen;
+    else high = pen;
+  }
+  return levels;
+}
+
+/** Whether a point lies within a stroke from a to b. */
+function near(x, y, [ax, ay], [bx, by], reach) {
   const [dx, dy] = [bx - ax, by - ay];
   const along = Math.min(1, Math.max(0, ((x - ax) * dx + (y - ay) * dy) / (dx * dx + dy * dy || 1)));
-  return Math.hypot(x - ax - along * dx, y - ay - along * dy) <= PEN / 2;
+  return Math.hypot(x - ax - along * dx, y - ay - along * dy) <= reach;
 }
 
 /** A grey picture (0 … 255, row by row) as 64 levels. What differs from the paper at its border is ink, light or dark. */
@@ -56,20 +73,18 @@ export function fromGrey(grey, width, height) {
   for (const [x, y] of strong) {
     Object.assign(box, { left: Math.min(box.left, x), right: Math.max(box.right, x + 1), top: Math.min(box.top, y), bottom: Math.max(box.bottom, y + 1) });
   }
-  const { across, down, x, y } = fit(box, 0, Infinity);
-  const at = (px, py) => {
-    const [sx, sy] = [Math.floor((px - FRAME / 2) / across + x), Math.floor((py - FRAME / 2) / down + y)];
-    return sx >= 0 && sy >= 0 && sx < width && sy < height ? ink[sy * width + sx] : 0;
-  };
-  const levels = new Array(64).fill(0);
-  const fine = 4; // points of the picture for each point of the frame, along an axis
-  for (let i = 0; i < (FRAME * fine) ** 2; i++) {
-    const [px, py] = [(i % (FRAME * fine)) / fine, Math.floor(i / (FRAME * fine)) / fine];
-    levels[(py >> 2) * 8 + (px >> 2)] += at(px + 0.5 / fine, py + 0.5 / fine) / (fine * fine);
-  }
-  // A fine pen leaves little on so coarse a grid: bring its darkest block to full ink.
-  const gain = Math.min(3, 16 / Math.max(...levels));
-  return levels.map((v) => Math.min(16, Math.round(v * gain)));
+  return inked((pen) => {
+    // Strokes of a photograph have a breadth already: only what they lack is added around them.
+    const add = Math.max(0, pen - FINEST) / 2;
+    const { across, down, x, y } = fit(box, 2 * add, Infinity);
+    const at = (px, py) => {
+      const [sx, sy] = [Math.floor((px - FRAME / 2) / across + x), Math.floor((py - FRAME / 2) / down + y)];
+      return sx >= 0 && sy >= 0 && sx < width && sy < height && ink[sy * width + sx] > 0.5;
+    };
+    const dark = [];
+    for (let py = 0.25; py < FRAME; py += 0.5) for (let px = 0.25; px < FRAME; px += 0.5) if (at(px, py)) dark.push([px, py]);
+    return (px, py) => dark.some(([x, y]) => Math.hypot(px + 0.5 - x, py + 0.5 - y) <= Math.max(add, 0.36));
+  });
 }
 
 /** How much each point differs from the border, from 0 to 1, with the noise of the paper taken off. */

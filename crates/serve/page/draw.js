@@ -75,10 +75,13 @@ export class Draw extends LiveTab {
     this.loadExamples(0);
   }
 
-  /** Thumbnails of test images; none where a model has no examples. */
+  /** Thumbnails of test images. */
   async loadExamples(first) {
     const model = this.model?.name;
-    if (!model) return;
+    const none = !this.small; // only the embedded digits have some
+    this.examples.classList.toggle("none", none);
+    this.examples.previousElementSibling.classList.toggle("none", none);
+    if (!model || none) return;
     this.first = first;
     const slots = Array.from({ length: EXAMPLES }, (_, i) => h("button", { type: "button", class: "example", "aria-label": `Example ${first + i}`, disabled: true }));
     this.examples.replaceChildren(...slots);
@@ -90,10 +93,7 @@ export class Draw extends LiveTab {
       slot.disabled = false;
       slot.addEventListener("click", () => this.use(picture));
     };
-    const loaded = await Promise.allSettled(slots.map(load));
-    const none = loaded.every((l) => l.status === "rejected");
-    this.examples.classList.toggle("none", none);
-    this.examples.previousElementSibling.classList.toggle("none", none);
+    await Promise.allSettled(slots.map(load));
   }
 
   /** A file that was dropped, pasted or chosen. */
@@ -171,7 +171,8 @@ export class Draw extends LiveTab {
       const token = step.tokens[0];
       answer.textContent = token.text ?? "";
       answer.style.setProperty("--sure", Math.max(0.35, token.p).toFixed(2));
-      sure.textContent = `${percent(token.p)} sure${step.step < run.total ? ` at step ${step.step}` : ""}`;
+      const when = run.total === 1 ? ", at one look" : step.step < run.total ? ` at step ${step.step}` : "";
+      sure.textContent = `${percent(token.p)} sure${when}`;
     });
   }
 

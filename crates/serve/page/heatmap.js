@@ -4,6 +4,7 @@ import { css, viridis } from "./colour.js";
 import { h, percent, s } from "./dom.js";
 
 const BARS = 136; // room for the bars and their numbers
+const WIDEST = 56; // a cell
 const AXIS = 22;
 
 export class HeatMap {
@@ -50,8 +51,9 @@ export class HeatMap {
     const bars = width < 300 ? 84 : BARS;
     const rowHeight = rows.length > 24 ? 13 : rows.length > 12 ? 20 : 29;
     const height = rows.length * rowHeight;
-    const cellWidth = (width - this.label - bars) / steps;
-    Object.assign(this, { rowHeight, cellWidth, barsAt: this.label + steps * cellWidth + 10, barsWide: bars - 10 - 50 });
+    const cellWidth = Math.min(WIDEST, (width - this.label - bars) / steps);
+    const barsAt = this.label + steps * cellWidth + 10; // few steps leave more room for the bars
+    Object.assign(this, { rowHeight, cellWidth, barsAt, barsWide: width - barsAt - 50 });
     svg.setAttribute("viewBox", `0 0 ${width} ${height + AXIS}`);
     svg.setAttribute("width", width);
     svg.setAttribute("height", height + AXIS);

@@ -8,7 +8,7 @@ import { SCHEDULES, T, alphaBars, noisy, normals, posterior, survival } from "./
 import { savePng, saveSvg } from "./save.js";
 import { number } from "./state.js";
 
-const WORDS = ["cat", "dog", "bird", "fish", "horse", "cow", "sheep", "frog", "deer", "fox"];
+const WORDS = ["cat", "dog", "bird", "fish", "bear", "cow", "hen", "frog", "deer", "fox"];
 const K = WORDS.length;
 const TIGHT = 560; // width below which bars have no room for words beneath
 
@@ -94,16 +94,20 @@ export class Method {
 
   drawSchedules(width) {
     const svg = this.plots[3];
-    const [height, left] = [170, 30];
+    const across = width < 420 ? 2 : SCHEDULES.length; // names in a row
+    const below = 18 * (SCHEDULES.length / across);
+    const [height, left] = [152 + below, 30];
     const x = (t) => left + (t / T) * (width - left - 8);
-    const y = (v) => 10 + (1 - v) * (height - 36);
+    const y = (v) => 10 + (1 - v) * (height - 18 - below);
     const axis = [0, 0.5, 1].flatMap((v) => [s("line", { class: "grid", x1: left, x2: width - 8, y1: y(v), y2: y(v) }), s("text", { class: "tick", x: left - 8, y: y(v), "text-anchor": "end", "dominant-baseline": "central", text: String(v) })]);
     const lines = SCHEDULES.map((name, i) => {
       const d = this.bars[name].filter((_, t) => t % 10 === 0).map((v, i) => `${x(i * 10).toFixed(1)} ${y(v).toFixed(1)}`).join("L");
       return s("path", { class: `line ${series(i)}${name === this.schedule ? " chosen" : ""}`, d: `M${d}` });
     });
-    const step = (width - left) / SCHEDULES.length;
-    const names = SCHEDULES.map((name, i) => s("g", { class: series(i) }, s("line", { class: "line", x1: left + i * step, x2: left + i * step + 14, y1: height - 8, y2: height - 8 }), s("text", { class: "tick", x: left + i * step + 19, y: height - 8, "dominant-baseline": "central", text: name })));
+    const names = SCHEDULES.map((name, i) => {
+      const [nx, ny] = [left + (i % across) * ((width - left) / across), height - below + 10 + 18 * Math.floor(i / across)];
+      return s("g", { class: series(i) }, s("line", { class: "line", x1: nx, x2: nx + 18, y1: ny, y2: ny }), s("text", { class: "tick", x: nx + 24, y: ny, "dominant-baseline": "central", text: name }));
+    });
     const at = s("circle", { class: "dot here", cx: x(this.t), cy: y(this.bars[this.schedule][this.t]), r: 5 });
     frame(svg, width, height, [...axis, ...lines, ...names, at], `Share of signal over time; ${this.schedule}, ${this.bars[this.schedule][this.t].toFixed(3)} at ${this.t}`);
   }
@@ -126,7 +130,7 @@ function columns(svg, values, { width, low, high, height, token, tell, scale = f
     const [from, to] = [y(Math.max(v, 0)), y(Math.min(v, 0))];
     const bar = s("rect", { class: `column${k === token ? " chosen" : ""}`, x: k * step + step * 0.16, y: from, width: step * 0.68, height: Math.max(1, to - from), rx: 2, ...(scale && { fill: css(viridis(v)) }) });
     if (scale) bar.classList.add("scaled");
-    const name = s("text", { class: `tick${k === token ? " first" : ""}`, x: (k + 0.5) * step, y: height - 5, "text-anchor": "middle", text: turned ? WORDS[k].slice(0, 4) : WORDS[k] });
+    const name = s("text", { class: `tick${k === token ? " first" : ""}`, x: (k + 0.5) * step, y: height - 5, "text-anchor": "middle", text: WORDS[k] });
     const value = numbers && v >= 0.005 ? s("text", { class: "tick", x: (k + 0.5) * step, y: from - 5, "text-anchor": "middle", text: turned ? String(Math.round(100 * v)) : percent(v) }) : null;
     return [bar, name, value].filter(Boolean);
   });

@@ -137,6 +137,7 @@ export class Runs {
     const rows = [];
     try {
       for await (const { event, data } of stream(`/v1/runs/${encodeURIComponent(name)}/metrics?from=0`, { signal: entry.abort.signal })) {
+        if (event === "reset") rows.length = 0; // a resumed run takes back what came after its checkpoint
         if (event !== "row") continue;
         rows.push(data);
         if (rows.length >= entry.rows.length) entry.rows = rows;
@@ -200,9 +201,9 @@ export class Runs {
   }
 
   samples(detail) {
-    const texts = (detail?.samples ?? []).map((x) => (typeof x === "string" ? x : x.text ?? x.caption ?? JSON.stringify(x)));
+    const texts = (detail?.samples ?? []).map(({ name, text }) => text ?? name);
     if (!texts.length) return null;
-    return fold("Samples", h("ul", { class: "samples" }, ...texts.slice(-24).map((text) => h("li", { text }))), true);
+    return fold("Samples", h("ul", { class: "samples" }, ...texts.slice(0, 24).map((text) => h("li", { text }))), true);
   }
 
   checkpoints(detail) {

@@ -158,7 +158,10 @@ export class Scenes extends LiveTab {
 
   async loadExamples() {
     const model = this.model?.name;
-    if (!model || this.examplesOf === model) return;
+    const { side, channels } = this.model?.image ?? {};
+    this.examples.previousElementSibling.classList.toggle("none", side !== 32 || channels !== 3);
+    if (side !== 32 || channels !== 3) this.examples.replaceChildren(); // only the embedded scenes have some
+    if (!model || side !== 32 || channels !== 3 || this.examplesOf === model) return;
     this.examplesOf = model;
     const blobs = await Promise.allSettled(Array.from({ length: EXAMPLES }, async (_, i) => (await request(`/v1/examples/${encodeURIComponent(model)}?index=${i}`)).blob()));
     const buttons = await Promise.all(blobs.filter((b) => b.status === "fulfilled").map(async ({ value }, i) => {
@@ -167,7 +170,6 @@ export class Scenes extends LiveTab {
       return h("button", { type: "button", class: "example", "aria-label": `Picture ${i + 1}`, onclick: () => this.take(value) }, canvas);
     }));
     this.examples.replaceChildren(...buttons);
-    this.examples.previousElementSibling.classList.toggle("none", !buttons.length);
   }
 
   async take(file) {
