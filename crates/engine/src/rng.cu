@@ -16,18 +16,18 @@ __device__ __forceinline__ void put(float* out, u32 row, u32 four, int n, const 
 }
 
 // out (rows, n), examples (rows)
-extern "C" __global__ void fill_normal(float* out, const u32* examples, const u32* key, u32 step, int rows, int n) {
+extern "C" __global__ void fill_normal(float* out, const u32* examples, const u32* key, int key_step, u32 step, int rows, int n) {
     u32 row, four;
     if (!place(rows, n, row, four)) return;
     float z[4];
-    normals_of(noise_words(key, step, examples[row], four), z);
+    normals_of(noise_words(key + (u64)row * key_step, step, examples[row], four), z);
     put(out, row, four, n, z);
 }
 
-extern "C" __global__ void fill_uniform(float* out, const u32* examples, const u32* key, u32 step, int rows, int n) {
+extern "C" __global__ void fill_uniform(float* out, const u32* examples, const u32* key, int key_step, u32 step, int rows, int n) {
     u32 row, four;
     if (!place(rows, n, row, four)) return;
-    Words w = noise_words(key, step, examples[row], four);
+    Words w = noise_words(key + (u64)row * key_step, step, examples[row], four);
     float u[4] = {uniform_of(w.v[0]), uniform_of(w.v[1]), uniform_of(w.v[2]), uniform_of(w.v[3])};
     put(out, row, four, n, u);
 }

@@ -139,7 +139,7 @@ pub(crate) fn fill_row(
 /// ```
 #[derive(Clone, Debug)]
 pub struct Noise {
-    key: Tensor, // u32 [seed low, seed high, stream, step]
+    key: Tensor, // u32 [seed low, seed high, stream, step], or [B, 4] with one for each example of a batch
     later: u32,
 }
 
@@ -150,6 +150,18 @@ impl Noise {
             key: Tensor::from_u32(device, &[4], vec![seed as u32, (seed >> 32) as u32, stream, step])?,
             later: 0,
         })
+    }
+
+    /// One address for each example of a batch: the stream numbered `stream` of its own seed, at its own step.
+    pub fn of_each(device: &Device, stream: u32, seeds_and_steps: &[(u64, u32)]) -> Result<Noise> {
+        Ok(Noise {
+            key: Tensor::from_u32(device, &[seeds_and_steps.len(), 4], Noise::keys(stream, seeds_and_steps))?,
+            later: 0,
+        })
+    }
+
+    fn keys(stream: u32, seeds_and_steps: &[(u64, u32)]) -> Vec<u32> {
+        seeds_and_steps.iter().flat_map(|(seed, step)| [*seed as u32, (*seed >> 32) as u32, stream, *step]).collect()
     }
 
     /// The same stream `n` steps on.
@@ -166,13 +178,30 @@ impl Noise {
         &self.key
     }
 
+    /// From the key of one example to that of the next: 0 where all share one.
+    pub(crate) fn key_step(&self) -> usize {
+        if self.key.shape().len() == 2 { 4 } else { 0 }
+    }
+
+    /// Refuse keys that are not one for all, or one for each of so many `examples` beside `like`.
+    pub(crate) fn check(&self, op: &'static str, examples: usize, like: &Tensor) -> Result<()> {
+        crate::ops::check::integers(op, "noise keys", &self.key, like)?;
+        ensure!(
+            self.key_step() == 0 || self.key.shape()[0] == examples,
+            op,
+            "noise keys {:?} do not go with {examples} examples",
+            self.key.shape()
+        );
+        Ok(())
+    }
+
     pub(crate) fn offset(&self) -> u32 {
         self.later
     }
 
-    /// On the CPU: a function from (example, index) to four random words.
-    pub(crate) fn words(&self) -> impl Fn(u32, u32) -> [u32; 4] + Copy + use<> {
-        let k = self.key.u32s();
+    /// On the CPU: a function from (example, index) to four random words, for row `row` of a batch.
+    pub(crate) fn words_of(&self, row: usize) -> impl Fn(u32, u32) -> [u32; 4] + Copy + use<> {
+        let k = &self.key.u32s()[row * self.key_step()..];
         let (key, stream, step) = ([k[0], k[1]], k[2], k[3].wrapping_add(self.later));
         #[inline(always)]
         move |example, index| philox([index, example, step, stream], key)
@@ -183,7 +212,7 @@ impl Noise {
     pub fn normal_at(&self, example: u32, block: u32, i: usize) -> Result<f32> {
         ensure!(self.key.cuda_device().is_none(), "noise", "single numbers are drawn from a key on the CPU");
         ensure!(i < 4, "noise", "a block holds four numbers, not number {i}");
-        Ok(normals_of(self.words()(example, block))[i])
+        Ok(normals_of(self.words_of(0)(example, block))[i])
     }
 
     /// Standard normals, one row of `n` for each id in `examples` (u32 \[rows\]).
@@ -221,6 +250,7 @@ impl Noise {
             "example ids must be u32 on {}, they are {examples:?}",
             self.key.device()
         );
+        self.check("noise", examples.len(), examples)?;
         elements("noise", &[examples.len(), n])?;
         ensure!(n.div_ceil(4) <= u32::MAX as usize, "noise", "rows of {n} numbers are too long");
         let rows = examples.len();
@@ -234,15 +264,16 @@ impl Noise {
                 (blocks, 1, 1),
                 256,
                 0,
-                args![&out, examples, &self.key, self.later, rows, n],
+                args![&out, examples, &self.key, self.key_step(), self.later, rows, n],
             )?;
             return Ok(out);
         }
-        let (ids, words) = (examples.u32s(), self.words());
+        let ids = examples.u32s();
         let mut out = Buf::scratch(rows * n);
         if n > 0 {
             par::rows(&mut out, n, n * 30, |first, out| {
                 for (r, row) in out.chunks_mut(n).enumerate() {
+                    let words = self.words_of(first + r);
                     simd(
                         #[inline(always)]
                         || {
@@ -297,6 +328,21 @@ mod tests {
             assert!((z0 as f64 - r * angle.cos()).abs() < 4e-4, "{i}: {z0} {}", r * angle.cos());
             assert!((z1 as f64 - r * angle.sin()).abs() < 4e-4);
         }
+    }
+
+    /// Rows with keys of their own are those of a batch that has nothing else.
+    #[test]
+    fn each_example_may_have_its_own_seed_and_step() {
+        let ids = Tensor::from_u32(&Device::Cpu, &[3], vec![4, 4, 9]).unwrap();
+        let at = [(7, 0), (1 << 40, 3), (7, 5)];
+        let all = Noise::of_each(&Device::Cpu, 2, &at).unwrap().later(1).normal(&ids, 10).unwrap().to_vec().unwrap();
+        for (i, (seed, step)) in at.into_iter().enumerate() {
+            let one = Noise::new(&Device::Cpu, seed, 2, step + 1).unwrap();
+            assert_eq!(one.normal(&ids, 10).unwrap().row(i).unwrap().to_vec().unwrap(), all[10 * i..][..10]);
+        }
+        let two = Tensor::from_u32(&Device::Cpu, &[2], vec![4, 4]).unwrap();
+        let e = Noise::of_each(&Device::Cpu, 2, &at).unwrap().normal(&two, 10).unwrap_err().to_string();
+        assert!(e.contains("[3, 4]") && e.contains("2 examples"), "{e}");
     }
 
     /// Moments of two million normals: each bound is five standard errors of the estimate.

@@ -231,6 +231,14 @@ impl Tensor {
         Tensor { offset: self.offset + start, shape: shape.to_vec(), ..self.clone() }
     }
 
+    /// `count` from `first` of the first axis, sharing the data.
+    pub fn part(&self, first: usize, count: usize) -> Result<Tensor> {
+        let fits = self.shape.first().is_some_and(|all| first.checked_add(count).is_some_and(|end| end <= *all));
+        ensure!(fits, "part", "{count} from {first} of {:?}", self.shape);
+        let each = self.len().checked_div(self.shape[0]).unwrap_or(0);
+        Ok(self.view(first * each, &[&[count], &self.shape[1..]].concat()))
+    }
+
     /// Row `i` of a tensor \[…, width\], counted over all axes before the last, as \[1, width\]. Shares the data where that keeps rows aligned for a GPU, else copies.
     pub fn row(&self, i: usize) -> Result<Tensor> {
         let (rows, width) = (self.rows(), self.width());
@@ -382,6 +390,32 @@ impl Tensor {
         }
     }
 
+    /// Copy `from` \[k, …\] over `at`, `at` + 1, … of the first axis of this tensor, whose other axes are the same. On the CPU data
+    /// that somebody else holds too are copied first; on a GPU all holders see what is written.
+    pub fn write_at(&mut self, at: usize, from: &Tensor) -> Result<()> {
+        let fits = match (self.shape(), from.shape()) {
+            ([rows, rest @ ..], [k, other @ ..]) => rest == other && at.checked_add(*k).is_some_and(|end| end <= *rows),
+            _ => false,
+        };
+        ensure!(
+            fits && self.dtype == from.dtype && self.is_beside(from),
+            "write_at",
+            "{from:?} cannot be written at {at} of {self:?}"
+        );
+        let start = at * self.len().checked_div(self.shape[0]).unwrap_or(0);
+        if self.cuda_device().is_some() {
+            return self.view(start, from.shape()).overwrite(from);
+        }
+        ensure!(self.dtype == DType::F32, "write_at", "on the CPU {self:?} must be f32");
+        if self.f32s_mut().is_none() {
+            *self = Tensor::from_f32(&Device::Cpu, &self.shape, self.f32s().to_vec())?;
+        }
+        if let Some(data) = self.f32s_mut() {
+            data[start..][..from.len()].copy_from_slice(from.f32s());
+        }
+        Ok(())
+    }
+
     /// Overwrite a GPU tensor's data in place (inputs of a captured graph keep their address).
     pub fn overwrite(&self, from: &Tensor) -> Result<()> {
         ensure!(
@@ -431,6 +465,19 @@ mod tests {
         {
             let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| t.view(start, &shape))).is_err();
             assert!(found, "{shape:?} from {start}");
+        }
+    }
+
+    #[test]
+    fn rows_are_written_where_they_belong() {
+        let make = |shape: &[usize], v: &[f32]| Tensor::from_f32(&Device::Cpu, shape, v.to_vec()).unwrap();
+        let mut all = make(&[3, 2], &[0.0; 6]);
+        let before = all.clone();
+        all.write_at(1, &make(&[2, 2], &[1.0, 2.0, 3.0, 4.0])).unwrap();
+        assert_eq!(all.to_vec().unwrap(), [0.0, 0.0, 1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(before.to_vec().unwrap(), [0.0; 6], "another holder keeps what it had");
+        for wrong in [make(&[3, 2], &[0.0; 6]), make(&[1, 3], &[0.0; 3]), make(&[2], &[0.0; 2])] {
+            assert!(all.write_at(1, &wrong).unwrap_err().to_string().contains("at 1 of"));
         }
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::rc::Rc;
 
+use tweedie_engine::cpu::batch_invariant;
 use tweedie_engine::{Device, Tensor};
 
 use crate::config::{Precision, SampleConfig};
@@ -158,7 +159,9 @@ impl<'a> Classifier<'a> {
     /// What is on images \[B, channels, side, side\], each sampled with the noise of its own id.
     pub fn classify_batch(&self, images: &Tensor, examples: &[u32]) -> Result<Vec<Answer>> {
         check_ids(images, examples)?;
-        let (sampled, posterior) = (self.sampler.logits(images, examples)?, self.posterior.logits(images)?);
+        let (sampled, posterior) = batch_invariant(|| {
+            Ok::<_, Error>((self.sampler.logits(images, examples)?, self.posterior.logits(images)?))
+        })?;
         check_numbers(&sampled)?;
         check_numbers(&posterior)?;
         let vocab = self.trained.model.sizes().vocab;
@@ -166,10 +169,7 @@ impl<'a> Classifier<'a> {
     }
 
     fn answer(&self, sampled: &[f32], posterior: &[f32]) -> Answer {
-        let (sampled, posterior) = (softmax(sampled), self.ranked(&softmax(posterior)));
-        let class = argmax(&sampled);
-        let name = self.trained.class_names.get(class).cloned().unwrap_or_default();
-        Answer { posterior, sampled: name, certainty: sampled[class] }
+        answer_of(&self.trained.class_names, sampled, posterior)
     }
 
     /// How the answer for one image \[1, channels, side, side\] comes about, with the `top` most likely classes of each step. The masked
@@ -188,13 +188,11 @@ impl<'a> Classifier<'a> {
             Ok(logits.chunks_exact(vocab).flat_map(softmax).collect::<Vec<f64>>())
         };
         let (mut all, mut failed) = (Vec::new(), None);
-        let last = self.sampler.watched(images, examples, &mut |p: &Prediction| match p
-            .logits()
-            .and_then(|logits| probabilities(&logits))
-        {
+        let mut each = |p: &Prediction| match p.logits().and_then(|logits| probabilities(&logits)) {
             Ok(probabilities) => all.push((p.t, probabilities)),
             Err(e) => failed = Some(e),
-        })?;
+        };
+        let last = batch_invariant(|| self.sampler.watched(images, examples, &mut each))?;
         match failed {
             Some(e) => Err(e),
             None if all.is_empty() => Ok(vec![(0, probabilities(&last)?)]),
@@ -202,23 +200,31 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    fn ranked(&self, p: &[f64]) -> Ranking {
-        let mut all: Vec<(String, f64)> = self.trained.class_names.iter().cloned().zip(p.iter().copied()).collect();
-        all.sort_by(|a, b| b.1.total_cmp(&a.1));
-        Ranking(all)
-    }
-
     fn step(&self, t: usize, p: &[f64], top: usize) -> Step {
         let entropy = -p.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum::<f64>();
-        let top = self.ranked(p).top(top).0;
+        let top = ranking(&self.trained.class_names, p).top(top).0;
         let (text, likely) = top.first().cloned().unwrap_or_default();
         let token = Token { text: Some(text), p: likely, entropy, top };
         Step { t, alpha_bar: self.trained.process.schedule().alpha_bar(t), tokens: vec![token] }
     }
 }
 
+fn ranking(class_names: &[String], p: &[f64]) -> Ranking {
+    let mut all: Vec<(String, f64)> = class_names.iter().cloned().zip(p.iter().copied()).collect();
+    all.sort_by(|a, b| b.1.total_cmp(&a.1));
+    Ranking(all)
+}
+
+/// What logits say: those that a sampler ends with, and those of the posterior.
+pub(crate) fn answer_of(class_names: &[String], sampled: &[f32], posterior: &[f32]) -> Answer {
+    let (sampled, posterior) = (softmax(sampled), ranking(class_names, &softmax(posterior)));
+    let class = argmax(&sampled);
+    let name = class_names.get(class).cloned().unwrap_or_default();
+    Answer { posterior, sampled: name, certainty: sampled.get(class).copied().unwrap_or(0.0) }
+}
+
 /// Refuse an answer that is none: a ranking of it would be one by chance.
-fn check_numbers(logits: &[f32]) -> Result<()> {
+pub(crate) fn check_numbers(logits: &[f32]) -> Result<()> {
     match logits.iter().any(|l| l.is_nan()) {
         true => Err(Error::Input("the model's answer is not a number; use an earlier checkpoint".into())),
         false => Ok(()),

@@ -1,5 +1,7 @@
 //! Matrix products on row-major slices: small ones directly, large ones by the `gemm` crate.
 
+use std::cell::Cell;
+
 use pulp::Arch;
 use rayon::prelude::*;
 
@@ -65,7 +67,8 @@ pub(crate) fn matmul(
     assert!(a.data.len() >= needed(m, k, &a), "matmul: left operand too short");
     assert!(b.data.len() >= needed(k, n, &b), "matmul: right operand too short");
     assert!(c.len() >= (m - 1) * c_stride + n, "matmul: output too short");
-    if is_direct(m, k) {
+    // A serial product is a piece of an op whose pieces depend on nothing but an example's own shape.
+    if if serial { is_small(m, k) } else { is_direct(m, k) } {
         return direct(dims, alpha, a, b, acc, c, c_stride, serial);
     }
     let strides = |x: &Mat| match x.op {
@@ -142,7 +145,44 @@ fn direct(
 /// Whether a product of `m` rows and `k` summands reads its right operand where it lies, as it is stored: then a weight that is
 /// used often is better kept transposed.
 pub(crate) fn is_direct(m: usize, k: usize) -> bool {
+    is_small(m, k) || BATCH_INVARIANT.get()
+}
+
+fn is_small(m: usize, k: usize) -> bool {
     m <= DIRECT_ROWS && k <= DIRECT_DEPTH
+}
+
+thread_local! {
+    static BATCH_INVARIANT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Run `f` so that no product of this thread depends on the rows beside each row: an example gets the same bits alone and in any
+/// batch, on the CPU. Large products, which a library would compute by blocks that depend on their size, take somewhat longer.
+///
+/// ```
+/// use tweedie_engine::cpu::batch_invariant;
+/// use tweedie_engine::ops::linear::linear;
+/// use tweedie_engine::{Device, Tape, Tensor};
+///
+/// # fn main() -> tweedie_engine::Result<()> {
+/// let tape = Tape::inference();
+/// let value = |i: usize| (i * 7919 % 101) as f32 / 53.0 - 0.9;
+/// let make = |rows: usize| Tensor::from_f32(&Device::Cpu, &[rows, 1200], (0..rows * 1200).map(value).collect());
+/// let (w, many, one) = (tape.constant(make(40)?), tape.constant(make(600)?), tape.constant(make(1)?));
+/// let product = |x| batch_invariant(|| linear(&tape, x, &w, None, None, None));
+/// assert_eq!(product(&many)?.value().row(0)?.to_vec()?, product(&one)?.value().to_vec()?);
+/// # Ok(())
+/// # }
+/// ```
+pub fn batch_invariant<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            BATCH_INVARIANT.set(self.0);
+        }
+    }
+    let _restore = Restore(BATCH_INVARIANT.replace(true));
+    f()
 }
 
 /// `to[cols×rows]` = the transpose of `from[rows×cols]`, whose rows lie `stride` apart.

@@ -6,6 +6,8 @@ pub(crate) mod matmul;
 pub(crate) mod par;
 pub(crate) mod pool;
 
+pub use matmul::batch_invariant;
+
 /// Set the number of CPU threads for this process (0: one per core). Call it before the first op; later calls are refused. The
 /// calling thread becomes one of them: handing every op over to another thread and waiting for it costs as much as a small op.
 pub fn set_threads(n: usize) -> crate::Result<()> {

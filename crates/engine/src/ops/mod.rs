@@ -5,7 +5,7 @@
 
 pub mod attention;
 pub mod blend;
-mod check;
+pub(crate) mod check;
 pub mod choose;
 pub mod cross_entropy;
 pub mod dropout;

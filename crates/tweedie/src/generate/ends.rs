@@ -3,6 +3,7 @@
 use tweedie_engine::Tensor;
 
 use crate::bound::{self, Bounds, TokenBatch};
+use crate::data::Layout;
 use crate::error::Result;
 use crate::sample::Ending;
 use crate::tokenize::Tokenizer;
@@ -11,6 +12,14 @@ use crate::trained::Trained;
 /// Where this tokenizer's texts end, at a length of the model's choice.
 pub fn free_ending(tokenizer: &Tokenizer) -> Ending {
     Ending { eos: tokenizer.eos(), pad: tokenizer.pad(), unk: tokenizer.unk(), length: None, min_length: 1 }
+}
+
+/// Where texts end that have so many tokens, or at least so many; `None` for windows of a stream, which have no end of their own
+/// unless a length is asked for.
+pub(crate) fn ending_of(t: &Trained, length: Option<usize>, min_length: usize) -> Result<Option<Ending>> {
+    let ends = t.layout == Layout::Lines || length.is_some();
+    let tokenizer = t.tokenizer()?;
+    Ok(ends.then(|| Ending { length, min_length, ..free_ending(tokenizer) }))
 }
 
 /// Rows of `n` tokens with padding behind their end: what stands there is not part of a text, nor of its likelihood.

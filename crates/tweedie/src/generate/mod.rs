@@ -9,7 +9,9 @@ mod template;
 mod trace;
 mod wishes;
 
+pub(crate) use ends::ending_of;
 pub use ends::{bound_of_texts, free_ending};
+pub(crate) use rank::ranked;
 pub use rank::{CandidateScores, consensus, score_candidates};
 pub use template::{infill, prompt};
 pub use trace::{Step, Token};
@@ -18,18 +20,19 @@ pub use wishes::{Facts, Refusal, UsedFlags, Wishes};
 use std::path::Path;
 use std::rc::Rc;
 
+use tweedie_engine::cpu::batch_invariant;
 use tweedie_engine::{Device, Tensor};
 
 use crate::config::{Precision, SampleConfig};
-use crate::data::{Image, Layout};
+use crate::data::Image;
 use crate::error::{Error, Result};
 use crate::limits::fits;
 use crate::run::{self, Weights};
-use crate::sample::{Ending, GraphUse, Request, Sampler, TokenSampler};
+use crate::sample::{GraphUse, Request, Sampler, TokenSampler};
 use crate::trained::{Shared, Trained};
 
 /// Times drawn for each bound that candidates are ranked by, unless told otherwise.
-const RANK_DRAWS: usize = 8;
+pub(crate) const RANK_DRAWS: usize = 8;
 
 /// How many texts are worked on at a time.
 pub fn batch_size(t: &Trained) -> usize {
@@ -98,6 +101,21 @@ pub struct Text {
     pub consensus: Option<f64>,
     /// How it came about, if that was asked for.
     pub steps: Vec<Step>,
+}
+
+/// Rows of `tokens` as texts, which have an end or not. What stands behind one becomes padding.
+pub(crate) fn texts_of(t: &Trained, tokens: &mut [u32], log_probs: &[f32], end: bool) -> Result<Vec<Text>> {
+    let (tokenizer, n) = (t.tokenizer()?, t.model.sizes().tokens);
+    if log_probs.iter().any(|p| p.is_nan()) {
+        return Err(Error::Input("the model's predictions are not numbers; use an earlier checkpoint".into()));
+    }
+    if end {
+        ends::pad_behind_end(tokens, n, tokenizer);
+    }
+    let text = |row: &[u32]| if end { tokenizer.decode(row) } else { tokenizer.decode_packed(row) };
+    let one =
+        |row: &[u32]| Text { text: text(row), tokens: row.to_vec(), nats: None, consensus: None, steps: Vec::new() };
+    Ok(tokens.chunks_exact(n).map(one).collect())
 }
 
 /// A trained model that writes captions or texts.
@@ -186,10 +204,15 @@ impl<'a> Generator<'a> {
         Ok(all)
     }
 
-    /// Of each example its `sample.candidates` texts, the best first.
+    /// Of each example its `sample.candidates` texts, the best first. On the CPU they do not depend on what else is asked for, to the
+    /// last bit.
     pub fn generate(&self, r: &TextRequest) -> Result<Vec<Vec<Text>>> {
+        batch_invariant(|| self.generate_all(r))
+    }
+
+    fn generate_all(&self, r: &TextRequest) -> Result<Vec<Vec<Text>>> {
         let (t, k) = (&*self.trained, self.sample.candidates);
-        let (tokenizer, n) = (t.tokenizer()?, t.model.sizes().tokens);
+        let n = t.model.sizes().tokens;
         if r.min_length > n {
             return Err(Error::Input(format!(
                 "at least {} tokens are wanted, the model writes {n} at most",
@@ -199,9 +222,7 @@ impl<'a> Generator<'a> {
         let logits =
             [r.examples.len(), k, n, t.model.sizes().vocab].iter().fold(4, |b: u128, s| b.saturating_mul(*s as u128));
         fits(format!("a batch of {} × {k} texts", r.examples.len()), logits).map_err(Error::Input)?;
-        // Windows of a stream have no end of their own, unless a length is asked for.
-        let ends = t.layout == Layout::Lines || r.length.is_some();
-        let ending = ends.then(|| Ending { length: r.length, min_length: r.min_length, ..free_ending(tokenizer) });
+        let ending = ends::ending_of(t, r.length, r.min_length)?;
         let fixed = r.fixed.map(|row| row.repeat(r.examples.len()));
         let top = r.trace.map(|top| top.min(t.model.sizes().vocab));
         let request = Request {
@@ -212,42 +233,17 @@ impl<'a> Generator<'a> {
             ..Request::new(r.images, r.examples)
         };
         let mut made = self.sampler.generate(&request)?;
-        if made.log_probs.iter().any(|p| p.is_nan()) {
-            return Err(Error::Input("the model's predictions are not numbers; use an earlier checkpoint".into()));
-        }
-        if ends {
-            ends::pad_behind_end(&mut made.tokens, n, tokenizer);
-        }
-        let text = |row: &[u32]| if ends { tokenizer.decode(row) } else { tokenizer.decode_packed(row) };
-        let mut all: Vec<Text> = Vec::with_capacity(made.tokens.len() / n);
-        for (i, row) in made.tokens.chunks_exact(n).enumerate() {
-            let steps = match top {
-                Some(top) => trace::steps_of(t, &made.steps, i, top)?,
-                None => Vec::new(),
-            };
-            all.push(Text { text: text(row), tokens: row.to_vec(), nats: None, consensus: None, steps });
+        let mut all = texts_of(t, &mut made.tokens, &made.log_probs, ending.is_some())?;
+        if let Some(top) = top {
+            for (i, text) in all.iter_mut().enumerate() {
+                text.steps = trace::steps_of(t, &made.steps, i, top)?;
+            }
         }
         if k > 1 {
-            all = self.ranked(r, all, &made.tokens)?;
+            let by = (k, self.sample.rank, self.draws);
+            all = rank::ranked(t, (r.images, r.examples), all, &made.tokens, by)?;
         }
         let mut all = all.into_iter();
         Ok(r.examples.iter().map(|_| all.by_ref().take(k).collect()).collect())
-    }
-
-    /// Candidates of each example, the best first.
-    fn ranked(&self, r: &TextRequest, mut all: Vec<Text>, tokens: &[u32]) -> Result<Vec<Text>> {
-        let k = self.sample.candidates;
-        let scores = score_candidates(&self.trained, r.images, r.examples, tokens, k, self.sample.rank, self.draws)?;
-        for (i, text) in all.iter_mut().enumerate() {
-            match &scores {
-                CandidateScores::Nats(nats) => text.nats = nats.get(i).copied(),
-                CandidateScores::Consensus(likeness) => text.consensus = likeness.get(i).copied(),
-            }
-        }
-        let score = |i: usize| scores.of(i).unwrap_or(f64::NEG_INFINITY);
-        let mut order: Vec<usize> = (0..all.len()).collect();
-        order.chunks_mut(k).for_each(|o| o.sort_by(|a, b| score(*b).total_cmp(&score(*a))));
-        let mut all: Vec<Option<Text>> = all.into_iter().map(Some).collect();
-        Ok(order.into_iter().filter_map(|i| all[i].take()).collect())
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 use tweedie_engine::Tensor;
 
+use super::Text;
 use super::ends::bound_of_texts;
 use crate::config::Rank;
 use crate::error::{Error, Result};
@@ -75,6 +76,28 @@ pub fn score_candidates(
             Ok(CandidateScores::Nats(all))
         }
     }
+}
+
+/// `k` candidates of each example as `all` with their `tokens`, the best first; ranked by bounds of so many draws where those rank.
+pub(crate) fn ranked(
+    t: &Trained,
+    (images, examples): (Option<&Tensor>, &[u32]),
+    mut all: Vec<Text>,
+    tokens: &[u32],
+    (k, rank, draws): (usize, Rank, usize),
+) -> Result<Vec<Text>> {
+    let scores = score_candidates(t, images, examples, tokens, k, rank, draws)?;
+    for (i, text) in all.iter_mut().enumerate() {
+        match &scores {
+            CandidateScores::Nats(nats) => text.nats = nats.get(i).copied(),
+            CandidateScores::Consensus(likeness) => text.consensus = likeness.get(i).copied(),
+        }
+    }
+    let score = |i: usize| scores.of(i).unwrap_or(f64::NEG_INFINITY);
+    let mut order: Vec<usize> = (0..all.len()).collect();
+    order.chunks_mut(k).for_each(|o| o.sort_by(|a, b| score(*b).total_cmp(&score(*a))));
+    let mut all: Vec<Option<Text>> = all.into_iter().map(Some).collect();
+    Ok(order.into_iter().filter_map(|i| all[i].take()).collect())
 }
 
 /// How alike each text is to the others, on average: the mean over n = 1…4 of the share of n-grams that two texts have in

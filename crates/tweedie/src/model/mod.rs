@@ -8,6 +8,7 @@ mod config;
 mod context;
 mod denoiser;
 mod layers;
+mod pool;
 mod pretrained;
 mod vit;
 
@@ -17,6 +18,7 @@ pub use config::{
 };
 pub use context::{Context, Input};
 pub use layers::{DropPath, Pass};
+pub(crate) use pool::ContextPool;
 pub use pretrained::load_encoder;
 pub(crate) use pretrained::resize_patches;
 pub use vit::{Gelu, VitConfig};

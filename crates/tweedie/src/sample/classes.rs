@@ -75,6 +75,17 @@ fn last_of(reverse: &Reverse, each: &mut dyn FnMut(&Prediction)) -> Result<Last>
     last.ok_or_else(|| Error::Input("a sampler needs at least one step".into()))
 }
 
+/// The logarithm of the mean probability over votes, each logits \[B·V\].
+pub(crate) fn mean_vote(votes: &[Vec<f32>], vocab: usize) -> Vec<f32> {
+    let mut mean = vec![0.0_f64; votes.first().map_or(0, Vec::len)];
+    for logits in votes {
+        for (m, l) in mean.chunks_exact_mut(vocab).zip(logits.chunks_exact(vocab)) {
+            m.iter_mut().zip(softmax(l)).for_each(|(m, p)| *m += p / votes.len() as f64);
+        }
+    }
+    mean.into_iter().map(|p| p.max(1e-30).ln() as f32).collect()
+}
+
 /// A network that classifies batches of images: what depends on its weights alone is computed once, and on a GPU repeated
 /// batches of one size are replayed as a captured graph.
 ///
@@ -248,14 +259,7 @@ impl<'a> ClassSampler<'a> {
         if votes == 0 {
             return Err(Error::Input("sample.votes = 0: there must be at least one".into()));
         }
-        let mut mean = Vec::new();
-        for vote in 0..votes {
-            let logits = logits(seed.wrapping_add(vote as u64))?;
-            mean.resize(logits.len(), 0.0_f64);
-            for (m, l) in mean.chunks_exact_mut(vocab).zip(logits.chunks_exact(vocab)) {
-                m.iter_mut().zip(softmax(l)).for_each(|(m, p)| *m += p / votes as f64);
-            }
-        }
-        Ok(mean.into_iter().map(|p| p.max(1e-30).ln() as f32).collect())
+        let all: Result<Vec<_>> = (0..votes).map(|vote| logits(seed.wrapping_add(vote as u64))).collect();
+        Ok(mean_vote(&all?, vocab))
     }
 }

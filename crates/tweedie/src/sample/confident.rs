@@ -12,8 +12,8 @@ use crate::error::Result;
 use crate::process::Times;
 
 /// Commits the most confident tokens at each step, as many at every step but at least one.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Confident {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Confident {
     /// Tokens are drawn, not the most likely ones.
     pub drawn: bool,
     /// How far tokens that are not committed yet go along the steps: 0 not at all and 1 as others do (`sample.uncommitted`).

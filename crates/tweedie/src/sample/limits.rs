@@ -31,14 +31,23 @@ pub(super) struct Limits {
     banned: Option<(Tensor, Tensor)>,
 }
 
-impl Limits {
+/// The limits of texts, on the host.
+pub(crate) struct Kept {
+    /// Tokens that stay, or [`FREE`]; \[B·N\].
+    pub tokens: Vec<u32>,
+    /// Classes that some places may not take; none where all may be taken.
+    pub classes: Vec<u32>,
+    /// Which of them, a bit each; \[B·N\].
+    pub bans: Vec<u32>,
+}
+
+impl Kept {
     /// For `batch` examples of `n` tokens. `fixed` holds a token or `None` for each place.
     pub fn new(
-        device: &Device,
         (batch, n, vocab): (usize, usize, usize),
         fixed: Option<&[Option<u32>]>,
         ending: Option<&Ending>,
-    ) -> Result<Limits> {
+    ) -> Result<Kept> {
         let rows = batch * n;
         let mut kept = vec![FREE; rows];
         if let Some(ending) = ending {
@@ -82,7 +91,7 @@ impl Limits {
                 *k = g;
             }
         }
-        let banned = match ending {
+        let (classes, bans) = match ending {
             Some(e) if e.length.is_some() || e.min_length > 0 || e.unk.is_some() || fixed.is_some() => {
                 let least = e.length.unwrap_or(0).max(e.min_length);
                 // A text that ended in a gap would lose the fixed tokens after it.
@@ -94,11 +103,27 @@ impl Limits {
                     true => 0b100 | if r % n < until[r / n] { 0b11 } else { 0 },
                     false => 0,
                 };
-                let classes: Vec<u32> = [e.eos, e.pad].into_iter().chain(e.unk).collect();
-                let classes = Tensor::from_u32(device, &[classes.len()], classes)?;
-                Some((classes, Tensor::from_u32(device, &[rows], (0..rows).map(bits).collect())?))
+                ([e.eos, e.pad].into_iter().chain(e.unk).collect(), (0..rows).map(bits).collect())
             }
-            _ => None,
+            _ => (Vec::new(), vec![0; rows]),
+        };
+        Ok(Kept { tokens: kept, classes, bans })
+    }
+}
+
+impl Limits {
+    /// For `batch` examples of `n` tokens. `fixed` holds a token or `None` for each place.
+    pub fn new(
+        device: &Device,
+        (batch, n, vocab): (usize, usize, usize),
+        fixed: Option<&[Option<u32>]>,
+        ending: Option<&Ending>,
+    ) -> Result<Limits> {
+        let Kept { tokens: kept, classes, bans } = Kept::new((batch, n, vocab), fixed, ending)?;
+        let rows = kept.len();
+        let banned = match classes.len() {
+            0 => None,
+            count => Some((Tensor::from_u32(device, &[count], classes)?, Tensor::from_u32(device, &[rows], bans)?)),
         };
         if kept.iter().all(|k| *k == FREE) {
             return Ok(Limits { banned, ..Limits::default() });

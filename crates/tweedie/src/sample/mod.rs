@@ -34,30 +34,36 @@ mod sampler;
 mod state;
 mod tokens;
 
+pub(crate) use classes::mean_vote;
 pub use classes::{ClassSampler, sample_logits};
 pub use denoise::{At, Denoise};
 pub use graphs::GraphUse;
 pub use limits::Ending;
+pub(crate) use limits::Kept;
 pub use masked::Fill;
 pub use network::Conditioned;
+pub(crate) use network::{guides_features, head, projection};
 pub use noise::{Projection, cholesky, gram};
 pub use posterior::Posterior;
+pub(crate) use sampler::{BuiltIn, Estimate};
 pub use sampler::{Sampler, sampler_of};
 pub use state::{Clean, Mix, Prediction, State};
+pub(crate) use state::{factors, project};
 pub use tokens::{Generated, Request, TokenSampler, Traced, sample_tokens, sample_tokens_by};
+pub(crate) use tokens::{candidate_id, check_candidates};
 
 use crate::config::{GuidanceShape, SampleConfig};
 use crate::error::Result;
 use crate::process::{Process, Times};
 
 /// Streams of the sampling noise, of drawn tokens, and of which masked tokens are revealed.
-const STREAM: u32 = 0x5a3e;
-const DRAWS: u32 = 0xd4a3;
-const REVEALS: u32 = 0x4e71;
+pub(crate) const STREAM: u32 = 0x5a3e;
+pub(crate) const DRAWS: u32 = 0xd4a3;
+pub(crate) const REVEALS: u32 = 0x4e71;
 
 /// The steps that settings name, from T down to 0, for examples of so many `tokens` of `vocab` classes and a denoiser with `per_token_time`
 /// or without.
-fn planned_steps(
+pub(crate) fn planned_steps(
     process: &Process,
     config: &SampleConfig,
     per_token_time: bool,

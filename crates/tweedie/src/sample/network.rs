@@ -27,11 +27,22 @@ fn input_layer(model: &Model) -> Result<Tensor> {
 }
 
 /// What draws noise for a TDD model; `None` for its twin.
-pub(super) fn projection(model: &Model, kind: NoiseKind) -> Result<Option<Projection>> {
+pub(crate) fn projection(model: &Model, kind: NoiseKind) -> Result<Option<Projection>> {
     match model.is_tdd() {
         true => Ok(Some(Projection::new(&input_layer(model)?, kind)?.beside(model.dtype()))),
         false => Ok(None),
     }
+}
+
+/// Logits, in rows that may be longer than the vocabulary.
+pub(crate) fn head(model: &Model, tape: &Tape, features: &Tensor) -> Result<Tensor> {
+    let (w, b) = model.head(&Pass::inference(tape, &model.params, model.dtype()));
+    Ok(linear::padded(features, &w, &b)?)
+}
+
+/// Whether guiding features in place of logits saves more than it costs.
+pub(crate) fn guides_features(model: &Model) -> bool {
+    model.sizes().vocab >= MUCH * model.config().denoiser.width
 }
 
 /// A network and the condition of a batch.
@@ -139,26 +150,15 @@ impl<'a> Conditioned<'a> {
         m.features_at(&p, input, &time, context)
     }
 
-    /// Logits, in rows that may be longer than the vocabulary.
-    fn head(&self, tape: &Tape, features: &Tensor) -> Result<Tensor> {
-        let (w, b) = self.model.head(&Pass::inference(tape, &self.model.params, self.model.dtype()));
-        Ok(linear::padded(features, &w, &b)?)
-    }
-
     fn forward(&self, tape: &Tape, input: &Input, rows: usize, at: At, guided: bool) -> Result<Tensor> {
-        self.head(tape, self.features(tape, input, rows, at, guided)?.value())
+        head(self.model, tape, self.features(tape, input, rows, at, guided)?.value())
     }
 
     /// The head is linear, so features can be guided in place of logits: one product with the vocabulary instead of two.
     fn forward_guided(&self, tape: &Tape, input: &Input, rows: usize, at: At, w: f32) -> Result<Tensor> {
         let weight = scalars(&self.model.device(), [w as f64])?;
         let features = self.features(tape, input, rows, at, true)?;
-        self.head(tape, &guide(features.value(), &weight)?)
-    }
-
-    /// Whether that saves more than it costs.
-    fn guides_features(&self) -> bool {
-        self.model.sizes().vocab >= MUCH * self.model.config().denoiser.width
+        head(self.model, tape, &guide(features.value(), &weight)?)
     }
 }
 
@@ -187,7 +187,7 @@ impl Denoise for Conditioned<'_> {
     }
 
     fn guided(&self, u: &Tensor, at: At, w: f32) -> Result<Option<Tensor>> {
-        if !self.guides_features() {
+        if !guides_features(self.model) {
             return Ok(None);
         }
         let (tape, rows) = (Tape::inference(), u.shape()[0]);
@@ -222,7 +222,7 @@ impl Fill for Conditioned<'_> {
     }
 
     fn guided(&self, ids: &Tensor, t: usize, w: f32) -> Result<Option<Tensor>> {
-        if !self.guides_features() {
+        if !guides_features(self.model) {
             return Ok(None);
         }
         let twice = tokens::repeat_ids(ids, 2)?;

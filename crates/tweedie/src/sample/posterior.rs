@@ -25,8 +25,12 @@ impl<'a> Posterior<'a> {
     pub fn new(trained: impl Into<Shared<'a, Trained>>) -> Result<Posterior<'a>> {
         let trained = trained.into();
         let temperature = trained.temperature.unwrap_or(1.0);
-        let once = SampleConfig { steps: 1, votes: Self::DRAWS, ..SampleConfig::default() };
-        Ok(Posterior { sampler: ClassSampler::new(trained, &once)?, temperature })
+        Ok(Posterior { sampler: ClassSampler::new(trained, &Self::one_step())?, temperature })
+    }
+
+    /// How the draws are sampled.
+    pub(crate) fn one_step() -> SampleConfig {
+        SampleConfig { steps: 1, votes: Self::DRAWS, ..SampleConfig::default() }
     }
 
     /// At another temperature; above 1 less sure.

@@ -4,7 +4,7 @@ use super::confident::Confident;
 use super::state::{Prediction, State};
 use crate::config::{PosteriorMean, SampleConfig, SamplerKind};
 use crate::error::Result;
-use crate::process::Times;
+use crate::process::{Process, Times, Update};
 
 /// From a prediction about y_t to y_s. The built-in samplers are of a few lines each and go through the same calls as one of your
 /// own:
@@ -56,41 +56,59 @@ pub trait Sampler {
 
 /// What stands for the clean vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Estimate {
+pub(crate) enum Estimate {
     Argmax,
     Drawn,
     Mean,
 }
 
 /// The samplers of one linear update: an estimate of the clean vector, and y_s by a rule of the process.
-#[derive(Clone, Copy, Debug)]
-struct Linear {
-    estimate: Estimate,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Linear {
+    pub estimate: Estimate,
     rule: Rule,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     Renoise,
     Ddim,
     Reverse,
 }
 
-impl Sampler for Linear {
-    fn step(&self, state: &mut State, prediction: &Prediction, at: Times) -> Result<()> {
-        let clean = match self.estimate {
-            Estimate::Argmax => prediction.argmax()?,
-            Estimate::Drawn => prediction.draw()?,
+impl Linear {
+    /// What stands for the clean vector at a step, the last one or another.
+    pub fn estimate(self, last: bool) -> Estimate {
+        match self.estimate {
             // The process that the bound is about draws its last token.
-            Estimate::Mean if matches!(self.rule, Rule::Reverse) && at.s == 0 => prediction.draw()?,
-            Estimate::Mean => prediction.mean()?,
-        };
-        let process = state.process();
-        let update = match self.rule {
+            Estimate::Mean if self.rule == Rule::Reverse && last => Estimate::Drawn,
+            estimate => estimate,
+        }
+    }
+
+    /// From y_t and the estimate to y_s.
+    pub fn update(self, process: &Process, at: Times) -> Update {
+        match self.rule {
             Rule::Renoise => process.renoise(at.s),
             Rule::Ddim => process.ddim(at),
             Rule::Reverse => process.reverse(at),
+        }
+    }
+
+    /// Whether y_s depends on more than the tokens that the step came to.
+    pub fn carries(self) -> bool {
+        self.estimate == Estimate::Mean || self.rule != Rule::Renoise
+    }
+}
+
+impl Sampler for Linear {
+    fn step(&self, state: &mut State, prediction: &Prediction, at: Times) -> Result<()> {
+        let clean = match self.estimate(at.s == 0) {
+            Estimate::Argmax => prediction.argmax()?,
+            Estimate::Drawn => prediction.draw()?,
+            Estimate::Mean => prediction.mean()?,
         };
+        let update = self.update(state.process(), at);
         state.update(&clean, update.into())
     }
 
@@ -105,12 +123,31 @@ impl Sampler for Linear {
 
 /// The sampler that settings name, for a denoiser with `per_token_time` or without.
 pub fn sampler_of(config: &SampleConfig, per_token_time: bool) -> Box<dyn Sampler> {
-    if per_token_time && config.commits() {
-        return Box::new(Confident {
-            drawn: config.sampler == SamplerKind::Multinomial,
-            uncommitted: config.uncommitted,
-        });
+    match BuiltIn::of(config, per_token_time) {
+        BuiltIn::Linear(sampler) => Box::new(sampler),
+        BuiltIn::Confident(sampler) => Box::new(sampler),
     }
+}
+
+/// The samplers there are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum BuiltIn {
+    Linear(Linear),
+    Confident(Confident),
+}
+
+impl BuiltIn {
+    /// That of settings, for a denoiser with `per_token_time` or without.
+    pub fn of(config: &SampleConfig, per_token_time: bool) -> BuiltIn {
+        if per_token_time && config.commits() {
+            let drawn = config.sampler == SamplerKind::Multinomial;
+            return BuiltIn::Confident(Confident { drawn, uncommitted: config.uncommitted });
+        }
+        BuiltIn::Linear(linear_of(config))
+    }
+}
+
+fn linear_of(config: &SampleConfig) -> Linear {
     let (estimate, rule) = match config.sampler {
         SamplerKind::Argmax => (Estimate::Argmax, Rule::Renoise),
         SamplerKind::Multinomial => (Estimate::Drawn, Rule::Renoise),
@@ -125,5 +162,5 @@ pub fn sampler_of(config: &SampleConfig, per_token_time: bool) -> Box<dyn Sample
             (estimate, Rule::Reverse)
         }
     };
-    Box::new(Linear { estimate, rule })
+    Linear { estimate, rule }
 }

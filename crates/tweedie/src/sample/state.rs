@@ -330,7 +330,7 @@ impl<'a> State<'a> {
     }
 }
 
-fn factors(u: Update) -> [f64; 3] {
+pub(crate) fn factors(u: Update) -> [f64; 3] {
     [u.clean, u.keep, u.noise]
 }
 
@@ -351,7 +351,7 @@ fn by_token(each: &[Update], flags: Option<&Tensor>, process: &Process, device: 
 }
 
 /// W·p of probabilities \[rows, V\] in their type.
-fn project(p: &Tensor, weight: &Tensor) -> Result<Tensor> {
+pub(crate) fn project(p: &Tensor, weight: &Tensor) -> Result<Tensor> {
     let tape = Tape::inference();
     Ok(linear(&tape, &tape.constant(p.clone()), &tape.constant(weight.clone()), None, None, None)?.value().clone())
 }

@@ -22,6 +22,18 @@ use crate::trained::{Shared, Trained};
 const CANDIDATE_SHIFT: u32 = 24;
 const MAX_CANDIDATES: usize = 1 << (32 - CANDIDATE_SHIFT);
 
+/// The id that addresses the noise of candidate `c` of `example`.
+pub(crate) fn candidate_id(example: u32, c: usize) -> u32 {
+    example.wrapping_add((c as u32) << CANDIDATE_SHIFT)
+}
+
+pub(crate) fn check_candidates(k: usize) -> Result<()> {
+    match k == 0 || k > MAX_CANDIDATES {
+        true => Err(Error::Input(format!("{k} candidates; there can be 1 to {MAX_CANDIDATES}"))),
+        false => Ok(()),
+    }
+}
+
 /// What to generate.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
@@ -286,15 +298,12 @@ impl<'a> TokenSampler<'a> {
         let model = &self.trained.model;
         let sizes = model.sizes();
         let (b, n, k) = (r.examples.len(), sizes.tokens, r.candidates);
-        if k == 0 || k > MAX_CANDIDATES {
-            return Err(Error::Input(format!("{k} candidates; there can be 1 to {MAX_CANDIDATES}")));
-        }
+        check_candidates(k)?;
         if r.images.is_some_and(|i| i.shape().first() != Some(&b)) {
             return Err(Error::Input(format!("{b} ids do not go with images {:?}", r.images.map(Tensor::shape))));
         }
         check_trace(r.trace, sizes.vocab)?;
-        let candidate = |e: &u32| (0..k as u32).map(|c| e.wrapping_add(c << CANDIDATE_SHIFT)).collect::<Vec<_>>();
-        let ids: Vec<u32> = r.examples.iter().flat_map(candidate).collect();
+        let ids: Vec<u32> = r.examples.iter().flat_map(|e| (0..k).map(|c| candidate_id(*e, c))).collect();
         let fixed = r.fixed.map(|g| g.chunks(n).flat_map(|row| row.repeat(k)).collect::<Vec<_>>());
         let device = model.device();
         let limits = Limits::new(&device, (b * k, n, sizes.vocab), fixed.as_deref(), r.ending.as_ref())?;

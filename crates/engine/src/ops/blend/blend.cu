@@ -21,11 +21,11 @@ __device__ void blend(float* out, const float* by, int step, const T* x, const f
 }
 
 // out (B, each) = u + w·(c − u) of pairs (B, 2, each): c, then u. n = B·each. A thread has eight elements, of one example or not.
-template <typename T> __device__ void guide(T* out, const T* pairs, const float* weight, i64 n, i64 each) {
+template <typename T> __device__ void guide(T* out, const T* pairs, const float* weight, int weight_step, i64 n, i64 each) {
     i64 at = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 8;
     if (at >= n) return;
-    float w = *weight;
     if (each % 8 == 0) {
+        float w = weight[at / each * weight_step];
         const T* c = pairs + at / each * each + at;
         float x[8], y[8];
         load8(c, x);
@@ -37,7 +37,7 @@ template <typename T> __device__ void guide(T* out, const T* pairs, const float*
     }
     for (i64 i = at; i < min(at + 8, n); i++) {
         const T* c = pairs + i / each * each + i;
-        float u = to_f32(c[each]);
+        float u = to_f32(c[each]), w = weight[i / each * weight_step];
         out[i] = from_f32<T>(fmaf(w, to_f32(*c) - u, u));
     }
 }
@@ -47,8 +47,8 @@ template <typename T> __device__ void guide(T* out, const T* pairs, const float*
                                          const u32* ids, int v, const float* second, const float* third, i64 n, int d) {  \
         blend<T>(out, by, step, x, matrix, ids, v, second, third, n, d);                                                  \
     }                                                                                                                     \
-    extern "C" __global__ void guide_##S(T* out, const T* pairs, const float* weight, i64 n, i64 each) {                  \
-        guide<T>(out, pairs, weight, n, each);                                                                            \
+    extern "C" __global__ void guide_##S(T* out, const T* pairs, const float* weight, int weight_step, i64 n, i64 each) {                  \
+        guide<T>(out, pairs, weight, weight_step, n, each);                                                                            \
     }
 BLEND(float, f32)
 BLEND(bf16, bf16)

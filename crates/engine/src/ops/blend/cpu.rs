@@ -46,11 +46,14 @@ pub(super) fn blend(
     Ok(Tensor::from_buf(out, like.shape()))
 }
 
-pub(super) fn guide(pairs: &[f32], w: f32, shape: &[usize]) -> Tensor {
+pub(super) fn guide(pairs: &[f32], weight: &[f32], shape: &[usize]) -> Tensor {
     let each: usize = shape[1..].iter().product();
     let mut out = Buf::scratch(shape[0] * each);
     par::rows(&mut out, each, 4 * each, |first, out| {
-        for (out, pair) in out.chunks_exact_mut(each).zip(pairs[first * 2 * each..].chunks_exact(2 * each)) {
+        for (i, (out, pair)) in
+            out.chunks_exact_mut(each).zip(pairs[first * 2 * each..].chunks_exact(2 * each)).enumerate()
+        {
+            let w = weight[if weight.len() > 1 { first + i } else { 0 }];
             let (c, u) = pair.split_at(each);
             out.iter_mut().zip(c).zip(u).for_each(|((o, c), u)| *o = w.mul_add(c - u, *u));
         }

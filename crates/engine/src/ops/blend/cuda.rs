@@ -28,7 +28,7 @@ pub(super) fn blend(
 pub(super) fn guide(c: &Cuda, pairs: &Tensor, weight: &Tensor, shape: &[usize]) -> Result<Tensor> {
     let out = Tensor::cuda(c, shape, pairs.dtype())?;
     let (name, grid) = (by_type!(pairs.dtype(), "guide"), (out.len().div_ceil(256 * 8), 1, 1));
-    let args = args![&out, pairs, weight, out.len() as i64, (out.len() / shape[0]) as i64];
+    let args = args![&out, pairs, weight, (weight.len() > 1) as usize, out.len() as i64, (out.len() / shape[0]) as i64];
     c.launch(&SOURCE, 0, name, grid, 256, 0, args)?;
     Ok(out)
 }

@@ -86,7 +86,7 @@ pub fn blend(by: &Tensor, first: First, second: Option<&Tensor>, third: Option<&
 }
 
 /// u + w·(c − u) of `pairs` \[2·B, …\], each example with its condition c followed by itself without it u: \[B, …\] in the same
-/// type, computed in f32 and rounded once. `weight` holds w, f32 \[1\], on the device.
+/// type, computed in f32 and rounded once. `weight` holds w, f32 \[1\], or \[B\] with that of each example; on the device.
 pub fn guide(pairs: &Tensor, weight: &Tensor) -> Result<Tensor> {
     let shape = match pairs.shape() {
         [twice, rest @ ..] if twice.is_multiple_of(2) && !pairs.is_empty() => [&[twice / 2], rest].concat(),
@@ -94,14 +94,17 @@ pub fn guide(pairs: &Tensor, weight: &Tensor) -> Result<Tensor> {
     };
     check::compute_type("guide", pairs, pairs.dtype())?;
     ensure!(
-        weight.shape() == [1] && weight.dtype() == DType::F32 && weight.is_beside(pairs),
+        (weight.shape() == [1] || weight.shape() == [shape[0]])
+            && weight.dtype() == DType::F32
+            && weight.is_beside(pairs),
         "guide",
-        "the guidance weight must be f32 [1] on {}, it is {weight:?}",
+        "the guidance weight must be f32 [1] or [{}] on {}, it is {weight:?}",
+        shape[0],
         pairs.device()
     );
     match pairs.cuda_device() {
         Some(c) => cuda::guide(c, pairs, weight, &shape),
-        None => Ok(cpu::guide(pairs.f32s(), weight.f32s()[0], &shape)),
+        None => Ok(cpu::guide(pairs.f32s(), weight.f32s(), &shape)),
     }
 }
 

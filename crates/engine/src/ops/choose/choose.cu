@@ -158,15 +158,15 @@ template <typename T> struct Row {
     }
 };
 
-// logits (B·N, V), or (2·B·N, V) with weight (1): per example N rows with condition, N without; rows lie `stride` apart.
+// logits (B·N, V), or (2·B·N, V) with weight (1, or B with a weight_step of 1): per example N rows with condition, N without; rows lie `stride` apart.
 // examples (B), classes (bans), bits, given, tokens, log_prob, entropy (B·N), prob (B·N, V), top_tokens and top_log_prob
 // (B·N, k); nulls: not asked for. Without `add_up` there is nothing but the most likely token.
 // Dynamic shared memory: a double for each warp and tile, if they are added up.
 extern __shared__ double parts[];
 
 template <typename T>
-__device__ void choose(const T* logits, int n, int vocab, int stride, const float* weight, const u32* key, u32 step,
-                       const u32* examples, const u32* classes, int bans, const u32* bits, const u32* given, int add_up,
+__device__ void choose(const T* logits, int n, int vocab, int stride, const float* weight, int weight_step,
+                       const u32* key, int key_step, u32 step, const u32* examples, const u32* classes, int bans, const u32* bits, const u32* given, int add_up,
                        u32* tokens, float* log_prob, float* entropy, T* prob, int k, u32* top_tokens,
                        float* top_log_prob) {
     __shared__ double sums[33];
@@ -189,7 +189,7 @@ __device__ void choose(const T* logits, int n, int vocab, int stride, const floa
     }
     __syncthreads();
     Row<T> r;
-    r.w = weight ? *weight : 1.f;
+    r.w = weight ? weight[row / n * weight_step] : 1.f;
     r.c = logits + (weight ? row / n * 2 * n + row % n : row) * stride;
     r.u = weight ? r.c + (i64)n * stride : 0;
     r.banned = banned;
@@ -230,7 +230,7 @@ __device__ void choose(const T* logits, int n, int vocab, int stride, const floa
 
     u32 token = fixed < (u32)vocab ? fixed : (u32)best.at;
     if (key && fixed >= (u32)vocab && sum > 0.0) {
-        Words words = noise_words(key, step, examples[row / n], (u32)(row % n));
+        Words words = noise_words(key + row / n * key_step, step, examples[row / n], (u32)(row % n));
         double u = (double)((u64)words.v[0] << 21 | words.v[1] >> 11) * 1.1102230246251565e-16;  // 2^-53
         double target = u * sum;
         // The last place of positive weight before which no more than the target lies: tile, thread, then class.
@@ -309,11 +309,12 @@ __device__ void choose(const T* logits, int n, int vocab, int stride, const floa
 
 #define CHOOSE(T, S)                                                                                                    \
     extern "C" __global__ void choose_##S(const T* logits, int n, int vocab, int stride, const float* weight,           \
-                                          const u32* key, u32 step, const u32* examples, const u32* classes, int bans,  \
-                                          const u32* bits, const u32* given, int add_up, u32* tokens, float* log_prob,  \
-                                          float* entropy, T* prob, int k, u32* top_tokens, float* top_log_prob) {       \
-        choose<T>(logits, n, vocab, stride, weight, key, step, examples, classes, bans, bits, given, add_up, tokens,    \
-                  log_prob, entropy, prob, k, top_tokens, top_log_prob);                                                \
+                                          int weight_step, const u32* key, int key_step, u32 step, const u32* examples, \
+                                          const u32* classes, int bans, const u32* bits, const u32* given, int add_up,  \
+                                          u32* tokens, float* log_prob, float* entropy, T* prob, int k,                 \
+                                          u32* top_tokens, float* top_log_prob) {                                       \
+        choose<T>(logits, n, vocab, stride, weight, weight_step, key, key_step, step, examples, classes, bans, bits,    \
+                  given, add_up, tokens, log_prob, entropy, prob, k, top_tokens, top_log_prob);                         \
     }
 CHOOSE(float, f32)
 CHOOSE(bf16, bf16)

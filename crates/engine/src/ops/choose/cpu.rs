@@ -8,6 +8,7 @@ use crate::cpu::par;
 use crate::cpu::pool::Buf;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::rng::Noise;
 use crate::tensor::Tensor;
 
 /// Cost of one logit in the units of [`par`].
@@ -41,7 +42,7 @@ fn guided(logits: &[f32], how: &Choose, plan: Plan, row: usize, out: &mut Vec<f3
     out.clear();
     match how.guidance {
         Some(w) => {
-            let w = w.f32s()[0];
+            let w = w.f32s()[if w.len() > 1 { row / n } else { 0 }];
             let at = (row / n * 2 * n + row % n) * stride;
             let (c, u) = (&logits[at..][..v], &logits[at + n * stride..][..v]);
             out.extend(u.iter().zip(c).map(|(u, c)| w.mul_add(c - u, *u)));
@@ -148,16 +149,16 @@ struct Row {
 }
 
 /// What is computed on, as slices.
-struct Rows<'a, W> {
+struct Rows<'a> {
     how: &'a Choose<'a>,
     plan: Plan,
     logits: &'a [f32],
     fixed: Option<&'a [u32]>,
-    /// Random words and example ids, where tokens are drawn.
-    draw: Option<(W, &'a [u32])>,
+    /// Noise and example ids, where tokens are drawn.
+    draw: Option<(&'a Noise, &'a [u32])>,
 }
 
-impl<W: Fn(u32, u32) -> [u32; 4] + Sync> Rows<'_, W> {
+impl Rows<'_> {
     /// The token that `row` keeps, if it is given one.
     fn kept(&self, row: usize) -> Option<u32> {
         self.fixed.map(|g| g[row]).filter(|t| *t != FREE)
@@ -176,8 +177,8 @@ impl<W: Fn(u32, u32) -> [u32; 4] + Sync> Rows<'_, W> {
         let log_prob = |k: usize| ((s.logits[k] - sums.base) as f64 - ln) as f32;
         let token = match (kept, &self.draw) {
             (Some(t), _) => t as usize,
-            (None, Some((words, ids))) => {
-                let u = uniform(words(ids[row / n], (row % n) as u32));
+            (None, Some((noise, ids))) => {
+                let u = uniform(noise.words_of(row / n)(ids[row / n], (row % n) as u32));
                 invert(&s.exps, u * sums.sum).unwrap_or_else(|| argmax(&s.logits))
             }
             (None, None) => argmax(&s.logits),
@@ -248,7 +249,7 @@ pub(super) fn choose(logits: &Tensor, how: &Choose, plan: Plan) -> Result<Chosen
     }
     let draw = match how.how {
         How::Argmax => None,
-        How::Drawn { noise, examples } => Some((noise.words(), examples.u32s())),
+        How::Drawn { noise, examples } => Some((noise, examples.u32s())),
     };
     let of = Rows { how, plan, logits: logits.f32s(), fixed, draw };
     let all = of.all();

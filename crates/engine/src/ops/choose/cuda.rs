@@ -27,10 +27,11 @@ pub(super) fn choose(c: &Cuda, logits: &Tensor, how: &Choose, plan: Plan) -> Res
         0 => None,
         k => Some((Tensor::cuda(c, &[rows, k], DType::U32)?, float(&[rows, k])?)),
     };
-    let (key, step, ids) = match how.how {
-        How::Argmax => (0, 0, 0),
-        How::Drawn { noise, examples } => (noise.key().ptr(), noise.offset(), examples.ptr()),
+    let (key, key_step, step, ids) = match how.how {
+        How::Argmax => (0, 0, 0, 0),
+        How::Drawn { noise, examples } => (noise.key().ptr(), noise.key_step(), noise.offset(), examples.ptr()),
     };
+    let weight_step = how.guidance.map_or(0, |w| (w.len() > 1) as usize);
     let (classes, bans, bits) = how.banned.map_or((0, 0, 0), |b| (b.classes.ptr(), b.classes.len(), b.rows.ptr()));
     let args = args![
         logits,
@@ -38,7 +39,9 @@ pub(super) fn choose(c: &Cuda, logits: &Tensor, how: &Choose, plan: Plan) -> Res
         vocab,
         stride,
         how.guidance,
+        weight_step,
         key,
+        key_step,
         step,
         ids,
         classes,

@@ -53,7 +53,7 @@ pub struct Choose<'a> {
     pub tokens: usize,
     /// Classes V, where rows of the logits are longer than that: what lies beyond is not looked at.
     pub classes: Option<usize>,
-    /// Guidance weight w, f32 \[1\]. The logits are then \[2·B, N, V\], each example with its condition c followed by itself
+    /// Guidance weight w, f32 \[1\], or \[B\] with that of each example. The logits are then \[2·B, N, V\], each example with its condition c followed by itself
     /// without it u, and what counts is u + w·(c − u).
     pub guidance: Option<&'a Tensor>,
     /// Argmax or a draw.
@@ -155,9 +155,10 @@ pub fn choose(logits: &Tensor, how: &Choose) -> Result<Chosen> {
     check::compute_type("choose", logits, logits.dtype())?;
     if let Some(w) = how.guidance {
         ensure!(
-            w.shape() == [1] && w.dtype() == DType::F32 && w.is_beside(logits),
+            (w.shape() == [1] || w.shape() == [rows / n]) && w.dtype() == DType::F32 && w.is_beside(logits),
             "choose",
-            "the guidance weight must be f32 [1] on {}, it is {w:?}",
+            "the guidance weight must be f32 [1] or [{}] on {}, it is {w:?}",
+            rows / n,
             logits.device()
         );
     }
@@ -168,7 +169,7 @@ pub fn choose(logits: &Tensor, how: &Choose) -> Result<Chosen> {
     };
     if let How::Drawn { noise, examples } = how.how {
         integers("example ids", examples, rows / n)?;
-        check::integers("choose", "noise keys", noise.key(), logits)?;
+        noise.check("choose", rows / n, logits)?;
     }
     if let Some(b) = how.banned {
         integers("rows of banned classes", b.rows, rows)?;

@@ -14,7 +14,7 @@ fn put(y: &mut f32, x: f32, u: f32, (p, by, acc): (f32, f32, bool)) {
 
 /// y = or += x·mask/(1 − p).
 pub(super) fn apply(op: &Dropout, x: &[f32], y: &mut [f32], acc: bool) {
-    let (ids, words) = (op.examples.u32s(), op.noise.words());
+    let (ids, words) = (op.examples.u32s(), op.noise.words_of(0));
     let how = (op.p, 1.0 / (1.0 - op.p), acc);
     let inner = x.len() / ids.len();
     let work = inner * if op.unit == Unit::Element { 30 } else { 1 };

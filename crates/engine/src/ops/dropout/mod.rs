@@ -61,6 +61,7 @@ fn masked(tape: &Tape, x: &Var, p: f32, noise: &Noise, examples: &Tensor, op: &'
     check::alike(op, x.value(), &[])?;
     check::integers(op, "example ids", examples, x.value())?;
     check::integers(op, "noise keys", noise.key(), x.value())?;
+    ensure!(noise.key_step() == 0, op, "dropout has one noise key for all examples");
     let all = Dropout { x: x.clone(), op, unit, p, noise: noise.clone(), examples: examples.clone() };
     let y = match x.value().cuda_device() {
         Some(c) => {

@@ -17,7 +17,7 @@ pub(super) fn vectors(from: &NoisyTokens, b: usize, n: usize) -> Tensor {
     let (tokens, signal, spread) = (from.tokens.u32s(), from.signal.f32s(), from.spread.f32s());
     let (fours, sharing) = (v.div_ceil(4), from.sharing());
     let draw = match &from.eps {
-        Eps::Drawn { noise, examples } => Ok((noise.words(), examples.u32s())),
+        Eps::Drawn { noise, examples } => Ok((noise, examples.u32s())),
         Eps::Given(e) => Err(e.f32s()),
     };
     par::rows(&mut y, v.max(1), v * 30, |first, y| {
@@ -25,22 +25,25 @@ pub(super) fn vectors(from: &NoisyTokens, b: usize, n: usize) -> Tensor {
             let row = first + i;
             let (example, token, scale) = (row / n, row % n, spread[row / sharing]);
             match &draw {
-                Ok((words, ids)) => simd(
-                    #[inline(always)]
-                    || {
-                        fill_row(
-                            y,
-                            (token * fours) as u32,
-                            #[inline(always)]
-                            |i| words(ids[example], i),
-                            #[inline(always)]
-                            |w| normals_of(w),
-                        );
-                        for y in y.iter_mut() {
-                            *y *= scale;
-                        }
-                    },
-                ),
+                Ok((noise, ids)) => {
+                    let words = noise.words_of(example);
+                    simd(
+                        #[inline(always)]
+                        || {
+                            fill_row(
+                                y,
+                                (token * fours) as u32,
+                                #[inline(always)]
+                                |i| words(ids[example], i),
+                                #[inline(always)]
+                                |w| normals_of(w),
+                            );
+                            for y in y.iter_mut() {
+                                *y *= scale;
+                            }
+                        },
+                    )
+                }
                 Err(e) => y.iter_mut().zip(&e[row * v..]).for_each(|(y, e)| *y = scale * e),
             }
             y[tokens[row] as usize] += signal[row / sharing];

@@ -27,12 +27,13 @@ pub(super) fn fill(c: &Cuda, from: &NoisyTokens, first: usize, rows: usize, y: &
     let name = by_type!(y.dtype(), "noisy_rows");
     let fours = y.width().div_ceil(4);
     let block = fours.next_multiple_of(32).min(256);
-    let (key, step, ids, given) = match &from.eps {
-        Eps::Drawn { noise, examples } => (noise.key().ptr(), noise.offset(), examples.ptr(), 0),
-        Eps::Given(e) => (0, 0, 0, e.ptr()),
+    let (key, key_step, step, ids, given) = match &from.eps {
+        Eps::Drawn { noise, examples } => (noise.key().ptr(), noise.key_step(), noise.offset(), examples.ptr(), 0),
+        Eps::Given(e) => (0, 0, 0, 0, e.ptr()),
     };
     let (levels, sharing) = ((&from.signal, &from.spread), from.sharing());
-    let args = args![y, &from.tokens, levels.0, levels.1, sharing, given, key, step, ids, first, n, v, y.width()];
+    let args =
+        args![y, &from.tokens, levels.0, levels.1, sharing, given, key, key_step, step, ids, first, n, v, y.width()];
     c.launch(&SOURCE, 0, name, (rows, fours.div_ceil(block), 1), block, 0, args)
 }
 

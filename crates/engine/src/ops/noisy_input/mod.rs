@@ -65,7 +65,7 @@ impl NoisyTokens {
         );
         match &self.eps {
             Eps::Drawn { noise, examples } => {
-                check::integers(OP, "noise keys", noise.key(), t)?;
+                noise.check(OP, b, t)?;
                 check::integers(OP, "example ids", examples, t)?;
                 ensure!(examples.shape() == [b], OP, "example ids {:?} must be [{b}]", examples.shape());
                 ensure!(n * v.div_ceil(4) <= u32::MAX as usize, OP, "{n} tokens of {v} classes are too many");

@@ -5,7 +5,7 @@
 // spread (B·N / sharing), each for `sharing` rows.
 template <typename T>
 __device__ void noisy_rows(T* y, const u32* tokens, const float* signal, const float* spread, int sharing,
-                           const float* eps, const u32* key, u32 step, const u32* examples, int first, int n, int v, int stride) {
+                           const float* eps, const u32* key, int key_step, u32 step, const u32* examples, int first, int n, int v, int stride) {
     u32 fours = (v + 3) / 4, local = blockIdx.x, four = blockIdx.y * blockDim.x + threadIdx.x;
     if (4 * four >= stride) return;
     u32 row = first + local, example = row / (u32)n, token = row % (u32)n;
@@ -16,7 +16,7 @@ __device__ void noisy_rows(T* y, const u32* tokens, const float* signal, const f
 #pragma unroll
         for (int j = 0; j < 4; j++) z[j] = at + j < v ? eps[(u64)row * v + at + j] : 0.f;
     } else {
-        normals_of(noise_words(key, step, examples[example], token * fours + four), z);
+        normals_of(noise_words(key + (u64)example * key_step, step, examples[example], token * fours + four), z);
     }
 #pragma unroll
     for (int j = 0; j < 4; j++) z[j] = at + j < v ? scale * z[j] + (j == hot ? signal[level] : 0.f) : 0.f;
@@ -41,9 +41,9 @@ template <typename T> __device__ void restride(const T* from, T* to, int from_st
 
 #define NOISY(T, S)                                                                                                     \
     extern "C" __global__ void noisy_rows_##S(T* y, const u32* tokens, const float* signal, const float* spread,        \
-                                              int sharing, const float* eps, const u32* key, u32 step,                  \
+                                              int sharing, const float* eps, const u32* key, int key_step, u32 step,                  \
                                               const u32* examples, int first, int n, int v, int stride) {               \
-        noisy_rows<T>(y, tokens, signal, spread, sharing, eps, key, step, examples, first, n, v, stride);               \
+        noisy_rows<T>(y, tokens, signal, spread, sharing, eps, key, key_step, step, examples, first, n, v, stride);               \
     }                                                                                                                   \
     extern "C" __global__ void restride_##S(const T* from, T* to, int from_stride, int to_stride, int acc) {     \
         restride<T>(from, to, from_stride, to_stride, acc);                                                          \

@@ -15,21 +15,25 @@ pub(super) fn unmask(
     state: &Masked,
     (chosen, confidence): (&Tensor, &Tensor),
     mask: u32,
-    share: f32,
+    shares: &[f32],
     how: Reveal,
 ) -> Result<Masked> {
     let n = state.tokens.shape()[1];
     let (mut tokens, mut log_prob) = (state.tokens.u32s().to_vec(), state.log_prob.f32s().to_vec());
     let (chosen, confidence) = (chosen.u32s(), confidence.f32s());
-    let words = match how {
-        Reveal::Random { noise, examples } => Some((noise.words(), examples.u32s())),
+    let draw = match how {
+        Reveal::Random { noise, examples } => Some((noise, examples.u32s())),
         Reveal::Confident => None,
     };
     for (b, row) in tokens.chunks_exact_mut(n).enumerate() {
+        let share = shares[if shares.len() > 1 { b } else { 0 }];
         let mut open: Vec<usize> = (0..n).filter(|i| row[*i] == mask).collect();
         let trust = |i: &usize| confidence[b * n + i];
-        match &words {
-            Some((words, ids)) => open.retain(|i| uniform_of(words(ids[b], *i as u32)[0]) < share),
+        match &draw {
+            Some((noise, ids)) => {
+                let words = noise.words_of(b);
+                open.retain(|i| uniform_of(words(ids[b], *i as u32)[0]) < share);
+            }
             None => {
                 // Not a number is trusted least.
                 let key = |i: &usize| if trust(i).is_nan() { f32::NEG_INFINITY } else { trust(i) };

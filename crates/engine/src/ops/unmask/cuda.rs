@@ -17,12 +17,27 @@ pub(super) fn unmask(
     let (b, n) = (shape[0], shape[1]);
     let tokens = Tensor::cuda(c, shape, DType::U32)?;
     let log_prob = Tensor::cuda(c, shape, DType::F32)?;
-    let (key, step, ids) = match how {
-        Reveal::Random { noise, examples } => (noise.key().ptr(), noise.offset(), examples.ptr()),
-        Reveal::Confident => (0, 0, 0),
+    let (key, key_step, step, ids) = match how {
+        Reveal::Random { noise, examples } => (noise.key().ptr(), noise.key_step(), noise.offset(), examples.ptr()),
+        Reveal::Confident => (0, 0, 0, 0),
     };
-    let args =
-        args![&state.tokens, &state.log_prob, chosen, confidence, mask, share, key, step, ids, n, &tokens, &log_prob];
+    let share_step = (share.len() > 1) as usize;
+    let args = args![
+        &state.tokens,
+        &state.log_prob,
+        chosen,
+        confidence,
+        mask,
+        share,
+        share_step,
+        key,
+        key_step,
+        step,
+        ids,
+        n,
+        &tokens,
+        &log_prob
+    ];
     let block = n.next_multiple_of(32).min(256);
     c.launch(&SOURCE, 0, "unmask", (b, 1, 1), block, 0, args)?;
     Ok(Masked { tokens, log_prob })

@@ -38,7 +38,7 @@ pub struct Masked {
     pub log_prob: Tensor,
 }
 
-/// `state` with a `share` (f32 \[1\], on the device) of the tokens that are `mask` replaced by `chosen` (tokens u32 and
+/// `state` with a `share` (f32 \[1\], or \[B\] with that of each example; on the device) of the tokens that are `mask` replaced by `chosen` (tokens u32 and
 /// log-probabilities f32 of \[B·N\]). Other tokens stay. A share of 1 leaves none masked.
 pub fn unmask(state: &Masked, chosen: (&Tensor, &Tensor), mask: u32, share: &Tensor, how: Reveal) -> Result<Masked> {
     let t = &state.tokens;
@@ -48,7 +48,7 @@ pub fn unmask(state: &Masked, chosen: (&Tensor, &Tensor), mask: u32, share: &Ten
     ensure!(b * n > 0 && b * n < i32::MAX as usize, "unmask", "{t:?} is empty or too large");
     check::integers("unmask", "tokens", t, t)?;
     check::integers("unmask", "chosen tokens", chosen.0, t)?;
-    for (x, len) in [(&state.log_prob, b * n), (chosen.1, b * n), (share, 1)] {
+    for (x, len) in [(&state.log_prob, b * n), (chosen.1, b * n), (share, if share.len() == 1 { 1 } else { b })] {
         ensure!(
             x.dtype() == DType::F32 && x.len() == len && x.is_beside(t),
             "unmask",
@@ -59,12 +59,12 @@ pub fn unmask(state: &Masked, chosen: (&Tensor, &Tensor), mask: u32, share: &Ten
     ensure!(chosen.0.len() == b * n, "unmask", "{:?} chosen tokens for {:?}", chosen.0.shape(), t.shape());
     if let Reveal::Random { noise, examples } = how {
         check::integers("unmask", "example ids", examples, t)?;
-        check::integers("unmask", "noise keys", noise.key(), t)?;
+        noise.check("unmask", b, t)?;
         ensure!(examples.len() == b, "unmask", "{:?} example ids for {:?}", examples.shape(), t.shape());
     }
     match t.cuda_device() {
         Some(c) => cuda::unmask(c, state, chosen, mask, share, how),
-        None => cpu::unmask(state, chosen, mask, share.f32s()[0], how),
+        None => cpu::unmask(state, chosen, mask, share.f32s(), how),
     }
 }
 

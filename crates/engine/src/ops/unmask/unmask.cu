@@ -5,13 +5,14 @@ __device__ __forceinline__ float trust(const float* confidence, int i) {
     return c == c ? c : __int_as_float(0xff800000);  // not a number is trusted least
 }
 
-// old, old_log_prob, chosen, confidence, tokens, log_prob (B, n); share (1); key null: the most confident.
+// old, old_log_prob, chosen, confidence, tokens, log_prob (B, n); share (1, or B with a share_step of 1); key null: the most confident.
 extern "C" __global__ void unmask(const u32* old, const float* old_log_prob, const u32* chosen, const float* confidence,
-                                  u32 mask, const float* share, const u32* key, u32 step, const u32* examples, int n,
-                                  u32* tokens, float* log_prob) {
+                                  u32 mask, const float* share, int share_step, const u32* key, int key_step, u32 step,
+                                  const u32* examples, int n, u32* tokens, float* log_prob) {
     __shared__ int masked;
     i64 first = (i64)blockIdx.x * n;
     old += first; old_log_prob += first; chosen += first; confidence += first; tokens += first; log_prob += first;
+    share += (i64)blockIdx.x * share_step;
     if (threadIdx.x == 0) masked = 0;
     __syncthreads();
     int own = 0;
@@ -24,7 +25,7 @@ extern "C" __global__ void unmask(const u32* old, const float* old_log_prob, con
         bool reveal = false;
         if (old[i] == mask) {
             if (key) {
-                reveal = uniform_of(noise_words(key, step, examples[blockIdx.x], (u32)i).v[0]) < *share;
+                reveal = uniform_of(noise_words(key + (u64)blockIdx.x * key_step, step, examples[blockIdx.x], (u32)i).v[0]) < *share;
             } else {
                 float mine = trust(confidence, i);
                 int rank = 0;

@@ -1,0 +1,443 @@
+//! Rows that go through the same kernels, one batch at every step.
+
+use std::rc::Rc;
+
+use tweedie_engine::ops::blend::{First, blend};
+use tweedie_engine::ops::choose::{Banned, Choose, Chosen, FREE, How, choose};
+use tweedie_engine::ops::tokens::embed;
+use tweedie_engine::ops::unmask::{Masked, Reveal, unmask};
+use tweedie_engine::{DType, Device, Noise, Tape, Tensor};
+
+use super::network::{Network, Shown};
+use super::plan::{Kind, Path, Walk};
+use super::{JobId, LiveStep, Place};
+use crate::config::{Start, Unmasking};
+use crate::error::{Error, Result};
+use crate::process::{Process, Times, Update};
+use crate::sample::{BuiltIn, DRAWS, Estimate, REVEALS, STREAM, factors, guidance_at, project, softmax};
+
+/// What a row is to its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Candidate or vote number so and so.
+    Sample(usize),
+    /// A draw for the posterior.
+    Posterior(usize),
+}
+
+/// One sampling run.
+pub(super) struct Row {
+    pub job: JobId,
+    pub role: Role,
+    pub path: Rc<Path>,
+    pub seed: u64,
+    pub example: u32,
+    /// Where its condition lies.
+    pub place: u32,
+    /// Steps taken.
+    pub at: usize,
+    /// Most likely tokens to tell of.
+    pub top: usize,
+    /// What the last step came to; of the masked twin V where masked.
+    pub tokens: Vec<u32>,
+    /// Log-probabilities of the tokens; of those that are committed or revealed one after another, where that happened.
+    pub log_probs: Vec<f32>,
+    /// Tokens that stay, those that are committed among them; [`FREE`] elsewhere.
+    pub fixed: Vec<u32>,
+    /// Which of them are not the sampler's doing.
+    pub pinned: Vec<bool>,
+    /// Classes that may not be chosen, a bit each.
+    pub bans: Vec<u32>,
+    /// Row of [`Lane::carried`] that holds its vectors.
+    pub carried: Option<u32>,
+}
+
+impl Row {
+    fn times(&self) -> Times {
+        self.path.steps[self.at]
+    }
+
+    fn is_last(&self) -> bool {
+        self.at + 1 == self.path.steps.len()
+    }
+
+    /// Fix a token, or free it; `mask` stands for a masked one.
+    pub fn pin(&mut self, place: usize, token: Option<u32>, mask: u32) {
+        let masked = matches!(self.path.kind.walk, Walk::Masked { .. });
+        match token {
+            Some(token) => (self.tokens[place], self.fixed[place]) = (token, token),
+            None => {
+                self.fixed[place] = FREE;
+                if masked && self.pinned[place] {
+                    self.tokens[place] = mask;
+                }
+            }
+        }
+        self.log_probs[place] = 0.0;
+        self.pinned[place] = token.is_some();
+    }
+}
+
+/// What a row came to.
+pub(super) struct Told {
+    pub job: JobId,
+    pub role: Role,
+    /// Of the first candidate or vote.
+    pub step: Option<LiveStep>,
+    /// After the last step.
+    pub end: Option<End>,
+}
+
+/// The result of a row.
+pub(super) struct End {
+    pub tokens: Vec<u32>,
+    pub log_probs: Vec<f32>,
+    /// Of classes.
+    pub logits: Vec<f32>,
+}
+
+/// A step's numbers, on the host.
+struct Read {
+    tokens: Vec<u32>,
+    log_probs: Vec<f32>,
+    entropy: Vec<f32>,
+    top: Vec<(u32, f32)>,
+    /// How many in `top` for each token.
+    k: usize,
+}
+
+impl Read {
+    fn of(chosen: &Chosen, k: usize) -> Result<Read> {
+        let top = match &chosen.top {
+            Some((ids, log_probs)) => ids.to_vec_u32()?.into_iter().zip(log_probs.to_vec()?).collect(),
+            None => Vec::new(),
+        };
+        let numbers = chosen.numbers()?;
+        Ok(Read {
+            tokens: chosen.tokens.to_vec_u32()?,
+            log_probs: numbers.log_prob.to_vec()?,
+            entropy: numbers.entropy.to_vec()?,
+            top,
+            k,
+        })
+    }
+}
+
+/// Rows of one kind.
+pub(super) struct Lane {
+    pub kind: Kind,
+    pub rows: Vec<Row>,
+    /// What a sampler that needs more than tokens carries: W·y_t, f32 \[rows, N, d\].
+    carried: Option<Tensor>,
+}
+
+impl Lane {
+    pub fn new(kind: Kind) -> Lane {
+        Lane { kind, rows: Vec::new(), carried: None }
+    }
+
+    /// Take one step of all rows; those that are over leave.
+    pub fn step(&mut self, net: &Network, banned: Option<&Tensor>) -> Result<Vec<Told>> {
+        if self.rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let batch = Batch::new(net, &self.rows)?;
+        let shown = match self.kind.walk {
+            Walk::Masked { .. } => Shown::Tokens(batch.ids(|row| &row.tokens, 2)?),
+            Walk::Noisy(sampler) => Shown::Noisy(batch.noisy(sampler, self.kind, self.carried.as_ref())?),
+        };
+        let weights = batch.weights(self.kind.guided);
+        let (logits, weight) = net.logits(&shown, &batch.places(), &batch.times(), weights.as_deref())?;
+        let picked = Picked { batch: &batch, logits: &logits, weight: weight.as_ref(), banned };
+        let (read, revealed) = match self.kind.walk {
+            Walk::Masked { drawn, unmask } => {
+                let chosen = picked.choose(drawn, false)?;
+                let shares = |row: &Row| (row.times().t - row.times().s) as f64 / row.times().t.max(1) as f64;
+                let state = batch.unmask(&chosen, |row| &row.tokens, batch.mask(), shares, unmask)?;
+                (Read::of(&chosen, batch.top)?, Some(state))
+            }
+            Walk::Noisy(BuiltIn::Confident(sampler)) => {
+                let chosen = picked.choose(sampler.drawn, false)?;
+                let left = |row: &Row| 1.0 / (row.path.steps.len() - row.at) as f64;
+                let state = batch.unmask(&chosen, |row| &row.fixed, FREE, left, Unmasking::Confident)?;
+                (Read::of(&chosen, batch.top)?, Some(state))
+            }
+            Walk::Noisy(BuiltIn::Linear(sampler)) => {
+                let estimate = sampler.estimate(false);
+                let chosen = picked.choose(estimate == Estimate::Drawn, estimate == Estimate::Mean)?;
+                let mut read = Read::of(&chosen, batch.top)?;
+                if sampler.estimate(true) != estimate && batch.rows.iter().any(|row| row.is_last()) {
+                    let last = Read::of(&picked.choose(sampler.estimate(true) == Estimate::Drawn, false)?, batch.top)?;
+                    batch.of_last_rows(&mut read, last);
+                }
+                if sampler.carries() {
+                    let Shown::Noisy(u) = &shown else { return Err(Error::Input("there are no noisy vectors".into())) };
+                    let update = |row: &Row| sampler.update(&net.trained.process, row.times());
+                    self.carried = Some(batch.carried(self.kind, update, &chosen, u)?);
+                }
+                (read, None)
+            }
+        };
+        let classes = match net.trained.tokenizer {
+            None => Some(batch.class_logits(&logits, weights.as_deref().filter(|_| weight.is_some()))?),
+            Some(_) => None,
+        };
+        Ok(self.advance(net, read, revealed, classes))
+    }
+
+    /// Write down what the rows came to, and tell it.
+    fn advance(
+        &mut self,
+        net: &Network,
+        mut read: Read,
+        revealed: Option<(Vec<u32>, Vec<f32>)>,
+        classes: Option<Vec<Vec<f32>>>,
+    ) -> Vec<Told> {
+        let n = net.model().sizes().tokens;
+        let (masked, carries) = (matches!(self.kind.walk, Walk::Masked { .. }), self.carried.is_some());
+        let mut told = Vec::with_capacity(self.rows.len());
+        for (r, row) in self.rows.iter_mut().enumerate() {
+            let at = r * n..(r + 1) * n;
+            let (t, last) = (row.times().t, row.is_last());
+            row.tokens = read.tokens[at.clone()].to_vec();
+            row.log_probs = read.log_probs[at.clone()].to_vec();
+            if let Some((tokens, log_probs)) = &revealed {
+                let kept = if masked { &mut row.tokens } else { &mut row.fixed };
+                *kept = tokens[at.clone()].to_vec();
+                row.log_probs = log_probs[at.clone()].to_vec();
+                if last && !masked {
+                    // At the end a committed token is told with the probability that it was committed with.
+                    read.log_probs[at.clone()].copy_from_slice(&log_probs[at.clone()]);
+                }
+            }
+            row.carried = carries.then_some(r as u32);
+            row.at += 1;
+            let classes = classes.as_ref().map(|all| &all[r]);
+            let step = (row.role == Role::Sample(0)).then(|| live_step(net, row, t, &read, r, classes));
+            let end = last.then(|| End {
+                tokens: row.tokens.clone(),
+                log_probs: row.log_probs.clone(),
+                logits: classes.cloned().unwrap_or_default(),
+            });
+            told.push(Told { job: row.job, role: row.role, step, end });
+        }
+        self.rows.retain(|row| row.at < row.path.steps.len());
+        told
+    }
+}
+
+/// What is told of the step that `row`, number `r` of its lane, has just taken.
+fn live_step(net: &Network, row: &Row, t: usize, read: &Read, r: usize, classes: Option<&Vec<f32>>) -> LiveStep {
+    let (n, vocab) = (row.tokens.len(), net.model().sizes().vocab as u32);
+    let place = |i: usize| {
+        let k = r * n + i;
+        let top = read.top[k * read.k..][..row.top.min(read.k)].iter();
+        Place {
+            id: Some(row.tokens[i]).filter(|id| *id < vocab),
+            p: f64::from(read.log_probs[k]).exp(),
+            entropy: f64::from(read.entropy[k]),
+            fixed: row.pinned[i],
+            top: top.map(|(id, log_p)| (*id, f64::from(*log_p).exp())).collect(),
+        }
+    };
+    LiveStep {
+        step: row.at,
+        of: row.path.steps.len(),
+        t,
+        alpha_bar: net.trained.process.schedule().alpha_bar(t),
+        places: (0..n).map(place).collect(),
+        classes: classes.map(|logits| softmax(logits)),
+    }
+}
+
+/// Rows of a lane as a batch: on a GPU padded with the first row to a power of two, so that few sizes occur.
+struct Batch<'a> {
+    net: &'a Network,
+    rows: Vec<&'a Row>,
+    device: Device,
+    /// u32 \[R\].
+    examples: Tensor,
+    /// Tokens of each.
+    n: usize,
+    top: usize,
+}
+
+impl<'a> Batch<'a> {
+    fn new(net: &'a Network, all: &'a [Row]) -> Result<Batch<'a>> {
+        let device = net.device();
+        let size = if device == Device::Cpu { all.len() } else { all.len().next_power_of_two() };
+        let rows: Vec<&Row> = all.iter().chain(std::iter::repeat(&all[0])).take(size).collect();
+        let examples = Tensor::from_u32(&device, &[size], rows.iter().map(|row| row.example).collect())?;
+        let top = rows.iter().map(|row| row.top).max().unwrap_or(1);
+        Ok(Batch { net, rows, device, examples, n: net.model().sizes().tokens, top })
+    }
+
+    fn mask(&self) -> u32 {
+        self.net.model().sizes().vocab as u32
+    }
+
+    fn places(&self) -> Vec<u32> {
+        self.rows.iter().map(|row| row.place).collect()
+    }
+
+    fn weights(&self, guided: bool) -> Option<Vec<f32>> {
+        let weight = |row: &&Row| guidance_at(&row.path.sample, row.at, row.path.steps.len());
+        guided.then(|| self.rows.iter().map(weight).collect())
+    }
+
+    /// What the network is told: a time for each row, or for each token where clean ones are at the first.
+    fn times(&self) -> Vec<usize> {
+        if !self.net.per_token_time() {
+            return self.rows.iter().map(|row| row.times().t).collect();
+        }
+        let time = |row: &Row, fixed: &u32| if *fixed == FREE { row.times().t } else { Process::FIRST };
+        self.rows.iter().flat_map(|row| row.fixed.iter().map(|fixed| time(row, fixed))).collect()
+    }
+
+    /// Numbers of all tokens: u32 of \[R·N\] or \[R, N\].
+    fn ids(&self, of: impl Fn(&Row) -> &Vec<u32>, axes: usize) -> Result<Tensor> {
+        let all = self.rows.iter().flat_map(|row| of(row).iter().copied()).collect();
+        let shape = [self.rows.len(), self.n];
+        let flat = [self.rows.len() * self.n];
+        Ok(Tensor::from_u32(&self.device, if axes == 2 { &shape } else { &flat }, all)?)
+    }
+
+    /// Noise of the rows' own seeds at their steps, `later` steps on.
+    fn noise(&self, stream: u32, later: u32) -> Result<Noise> {
+        let at: Vec<(u64, u32)> = self.rows.iter().map(|row| (row.seed, row.at as u32 + later)).collect();
+        Ok(Noise::of_each(&self.device, stream, &at)?)
+    }
+
+    /// Factors f32 \[R·N, 3\] of the three terms of an update.
+    fn by(&self, of: impl Fn(&Row, usize) -> Update) -> Result<Tensor> {
+        let each = |row: &Row, i: usize| factors(of(row, i)).map(|x| x as f32);
+        let all: Vec<f32> = self.rows.iter().flat_map(|row| (0..self.n).flat_map(|i| each(row, i))).collect();
+        Ok(Tensor::from_f32(&self.device, &[self.rows.len() * self.n, 3], all)?)
+    }
+
+    /// W·y_t of all rows, from what they hold.
+    fn noisy(&self, sampler: BuiltIn, kind: Kind, carried: Option<&Tensor>) -> Result<Tensor> {
+        let (process, per_token) = (&self.net.trained.process, self.net.per_token_time());
+        let projection = self.net.projection(kind.noise)?;
+        let fresh = projection.draw(&self.noise(STREAM, 0)?, &self.examples, self.n)?;
+        let renoised = |row: &Row| match sampler {
+            BuiltIn::Linear(s) => s.update(process, row.path.steps[row.at - 1]),
+            BuiltIn::Confident(_) => process.renoise(row.path.steps[row.at - 1].s),
+        };
+        let pure = |row: &Row| match row.path.sample.start {
+            Start::Noise => Update { clean: 0.0, keep: 0.0, noise: 1.0 },
+            Start::Zeros => Update { clean: 0.0, keep: 0.0, noise: 0.0 },
+        };
+        let by = self.by(|row, i| match row {
+            row if per_token && row.fixed[i] != FREE => process.renoise(Process::FIRST),
+            row if row.carried.is_some() => Update { clean: 0.0, keep: 1.0, noise: 0.0 },
+            row if row.at == 0 => pure(row),
+            row => renoised(row),
+        })?;
+        let shown = |row: &Row, i: usize| if per_token && row.fixed[i] != FREE { row.fixed[i] } else { row.tokens[i] };
+        let ids: Vec<u32> = self.rows.iter().flat_map(|row| (0..self.n).map(|i| shown(row, i))).collect();
+        let ids = Tensor::from_u32(&self.device, &[ids.len()], ids)?;
+        let before = carried.map(|all| self.gather(all)).transpose()?;
+        let first = First::Columns { matrix: projection.weight(), ids: &ids };
+        Ok(blend(&by, first, before.as_ref(), Some(&fresh))?.reshape(fresh.shape())?)
+    }
+
+    /// The rows' vectors among `all` \[…, N, d\]; of rows that have none the first.
+    fn gather(&self, all: &Tensor) -> Result<Tensor> {
+        let (tape, d) = (Tape::inference(), all.width());
+        let table = tape.constant(all.reshape(&[all.shape()[0], self.n * d])?);
+        let ids: Vec<u32> = self.rows.iter().map(|row| row.carried.unwrap_or(0)).collect();
+        let ids = Tensor::from_u32(&self.device, &[ids.len()], ids)?;
+        Ok(embed(&tape, &table, &ids, DType::F32)?.value().reshape(&[self.rows.len(), self.n, d])?)
+    }
+
+    /// W·y_s after a step from `u` = W·y_t.
+    fn carried(&self, kind: Kind, update: impl Fn(&Row) -> Update, chosen: &Chosen, u: &Tensor) -> Result<Tensor> {
+        let projection = self.net.projection(kind.noise)?;
+        let fresh = projection.draw(&self.noise(STREAM, 1)?, &self.examples, self.n)?;
+        let over = Update { clean: 0.0, keep: 0.0, noise: 0.0 };
+        let by = self.by(|row, _| if row.is_last() { over } else { update(row) })?;
+        let soft = chosen.probabilities.as_ref().map(|p| project(p, projection.weight())).transpose()?;
+        let first = match &soft {
+            Some(soft) => First::Values(soft),
+            None => First::Columns { matrix: projection.weight(), ids: &chosen.tokens },
+        };
+        Ok(blend(&by, first, Some(u), Some(&fresh))?.reshape(u.shape())?)
+    }
+
+    /// Replace what is `open` among the rows' tokens by what was chosen, each row a share of its own: tokens and log-probabilities.
+    fn unmask(
+        &self,
+        chosen: &Chosen,
+        of: impl Fn(&Row) -> &Vec<u32>,
+        open: u32,
+        share: impl Fn(&Row) -> f64,
+        how: Unmasking,
+    ) -> Result<(Vec<u32>, Vec<f32>)> {
+        let shape = [self.rows.len(), self.n];
+        let before = self.rows.iter().flat_map(|row| row.log_probs.iter().copied()).collect();
+        let state = Masked { tokens: self.ids(of, 2)?, log_prob: Tensor::from_f32(&self.device, &shape, before)? };
+        let shares = self.rows.iter().map(|row| share(row) as f32).collect();
+        let shares = Tensor::from_f32(&self.device, &[self.rows.len()], shares)?;
+        let noise = self.noise(REVEALS, 0)?;
+        let how = match how {
+            Unmasking::Random => Reveal::Random { noise: &noise, examples: &self.examples },
+            Unmasking::Confident => Reveal::Confident,
+        };
+        let after = unmask(&state, (&chosen.tokens, &chosen.numbers()?.log_prob), open, &shares, how)?;
+        Ok((after.tokens.to_vec_u32()?, after.log_prob.to_vec()?))
+    }
+
+    /// Put the numbers of rows at their last step into `read`.
+    fn of_last_rows(&self, read: &mut Read, last: Read) {
+        for (r, _) in self.rows.iter().enumerate().filter(|(_, row)| row.is_last()) {
+            let at = r * self.n..(r + 1) * self.n;
+            read.tokens[at.clone()].copy_from_slice(&last.tokens[at.clone()]);
+            read.log_probs[at.clone()].copy_from_slice(&last.log_probs[at]);
+        }
+    }
+
+    /// Class logits of each row, guided.
+    fn class_logits(&self, logits: &Tensor, weights: Option<&[f32]>) -> Result<Vec<Vec<f32>>> {
+        let (all, wide, vocab) = (logits.to_vec()?, logits.width(), self.net.model().sizes().vocab);
+        let each = if weights.is_some() { 2 } else { 1 };
+        let row = |(r, rows): (usize, &[f32])| match weights {
+            None => rows[..vocab].to_vec(),
+            Some(w) => {
+                let (with, without) = (&rows[..vocab], &rows[wide..][..vocab]);
+                without.iter().zip(with).map(|(u, c)| w[r].mul_add(c - u, *u)).collect()
+            }
+        };
+        Ok(all.chunks_exact(each * wide).enumerate().map(row).collect())
+    }
+}
+
+/// What tokens are chosen from.
+struct Picked<'a> {
+    batch: &'a Batch<'a>,
+    logits: &'a Tensor,
+    /// Guidance that is still to be applied.
+    weight: Option<&'a Tensor>,
+    /// Classes that rows may not take, where their bits say so.
+    banned: Option<&'a Tensor>,
+}
+
+impl Picked<'_> {
+    fn choose(&self, drawn: bool, probabilities: bool) -> Result<Chosen> {
+        let Picked { batch, logits, weight, banned } = *self;
+        let (noise, fixed) = (batch.noise(DRAWS, 0)?, batch.ids(|row| &row.fixed, 1)?);
+        let bits = batch.ids(|row| &row.bans, 1)?;
+        let choice = Choose {
+            tokens: batch.n,
+            classes: Some(batch.net.model().sizes().vocab),
+            guidance: weight,
+            how: if drawn { How::Drawn { noise: &noise, examples: &batch.examples } } else { How::Argmax },
+            banned: banned.map(|classes| Banned { classes, rows: &bits }),
+            fixed: Some(&fixed),
+            numbers: true,
+            probabilities,
+            top: batch.top,
+        };
+        Ok(choose(logits, &choice)?)
+    }
+}

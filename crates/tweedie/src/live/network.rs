@@ -1,0 +1,153 @@
+//! One pass of the network over rows that are each at a time of their own.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use tweedie_engine::ops::blend::guide;
+use tweedie_engine::ops::tokens;
+use tweedie_engine::{DType, Device, Tape, Tensor, Var};
+
+use crate::config::NoiseKind;
+use crate::error::{Error, Result};
+use crate::model::{ContextPool, Input, Model, Pass};
+use crate::sample::{Projection, guides_features, head, projection};
+use crate::trained::Trained;
+
+/// What the rows of a batch show to the network.
+pub(super) enum Shown {
+    /// W·y_t, f32 \[R, N, d\] (TDD).
+    Noisy(Tensor),
+    /// Tokens, u32 \[R, N\], V where masked (MDD).
+    Tokens(Tensor),
+}
+
+/// A network, and what its jobs need of it besides.
+pub(super) struct Network {
+    pub trained: Rc<Trained>,
+    pub pool: ContextPool,
+    times: Times,
+    /// Of TDD: noise as each setting draws it.
+    projections: Vec<(NoiseKind, Projection)>,
+}
+
+/// Times as the blocks see them, each computed once.
+#[derive(Default)]
+struct Times {
+    rows: HashMap<usize, u32>,
+    /// One after another.
+    values: Vec<f32>,
+    /// The same as f32 \[times, d\] on the device.
+    table: Option<Tensor>,
+}
+
+impl Times {
+    /// Know these too.
+    fn learn(&mut self, model: &Model, times: impl Iterator<Item = usize>) -> Result<()> {
+        let mut missing: Vec<usize> = times.filter(|t| !self.rows.contains_key(t)).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let tape = Tape::inference();
+        let p = Pass::inference(&tape, &model.params, model.dtype());
+        let made = model.times(&p, &missing.iter().map(|t| *t as u32).collect::<Vec<_>>())?;
+        self.values.extend(made.value().cast(DType::F32)?.to_vec()?);
+        for t in missing {
+            self.rows.insert(t, self.rows.len() as u32);
+        }
+        let shape = [self.rows.len(), made.value().width()];
+        self.table = Some(Tensor::from_f32(&model.device(), &shape, self.values.clone())?);
+        Ok(())
+    }
+
+    /// Those of a batch: \[…, d\] for the shape of `times`.
+    fn of(&self, tape: &Tape, shape: &[usize], times: &[usize], dtype: DType) -> Result<Var> {
+        let row = |t: &usize| self.rows.get(t).copied().ok_or_else(|| Error::Input(format!("time {t} is not known")));
+        let ids: Vec<u32> = times.iter().map(row).collect::<Result<_>>()?;
+        let Some(table) = &self.table else { return Err(Error::Input("no time is known".into())) };
+        let ids = Tensor::from_u32(&table.device(), shape, ids)?;
+        Ok(tokens::embed(tape, &tape.constant(table.clone()), &ids, dtype)?)
+    }
+}
+
+impl Network {
+    /// With room for the conditions of so many images.
+    pub fn new(trained: Rc<Trained>, images: usize) -> Network {
+        let pool = ContextPool::new(&trained.model, images);
+        Network { trained, pool, times: Times::default(), projections: Vec::new() }
+    }
+
+    pub fn model(&self) -> &Model {
+        &self.trained.model
+    }
+
+    pub fn device(&self) -> Device {
+        self.trained.model.device()
+    }
+
+    /// Whether clean tokens are shown at a time of their own.
+    pub fn per_token_time(&self) -> bool {
+        self.model().is_tdd() && self.model().per_token_time()
+    }
+
+    /// Be ready for steps at these times, with noise of this kind.
+    pub fn prepare(&mut self, times: impl Iterator<Item = usize>, noise: NoiseKind) -> Result<()> {
+        self.times.learn(&self.trained.model, times)?;
+        if self.projections.iter().all(|p| p.0 != noise)
+            && let Some(made) = projection(&self.trained.model, noise)?
+        {
+            self.projections.push((noise, made));
+        }
+        Ok(())
+    }
+
+    pub fn projection(&self, noise: NoiseKind) -> Result<&Projection> {
+        let found = self.projections.iter().find(|p| p.0 == noise);
+        found.map(|p| &p.1).ok_or_else(|| Error::Input("this model does not read noisy vectors".into()))
+    }
+
+    /// Logits of rows, whose conditions lie at `places` and whose `times` are one for each or one for each token; rows may be longer than
+    /// the vocabulary. With guidance `weights`, pairs and the weights on the device where those are still to be applied.
+    pub fn logits(
+        &self,
+        shown: &Shown,
+        places: &[u32],
+        times: &[usize],
+        weights: Option<&[f32]>,
+    ) -> Result<(Tensor, Option<Tensor>)> {
+        let (m, tape) = (self.model(), Tape::inference());
+        let p = Pass::inference(&tape, &m.params, m.dtype());
+        let copies = if weights.is_some() { 2 } else { 1 };
+        let null = self.pool.null() as u32;
+        let seen: Vec<u32> = places.iter().flat_map(|place| [*place, null].into_iter().take(copies)).collect();
+        let context = self.pool.rows(&tape, &seen)?;
+        let each = times.len() / places.len().max(1);
+        let told: Vec<usize> = times.chunks(each.max(1)).flat_map(|row| row.repeat(copies)).collect();
+        let shape: &[usize] = if each > 1 { &[seen.len(), each] } else { &[seen.len()] };
+        let time = self.times.of(&tape, shape, &told, m.dtype())?;
+        let features = match shown {
+            Shown::Noisy(u) => {
+                let u = tokens::repeat(&tape, &tape.constant(u.clone()), copies)?;
+                m.features_at(&p, &Input::Projected(&u), &time, &context)?
+            }
+            Shown::Tokens(ids) => {
+                m.features_at(&p, &Input::Tokens(&tokens::repeat_ids(ids, copies)?), &time, &context)?
+            }
+        };
+        let Some(weights) = weights else { return Ok((head(m, &tape, features.value())?, None)) };
+        let weights = Tensor::from_f32(&self.device(), &[weights.len()], weights.to_vec())?;
+        match guides_features(m) {
+            true => Ok((head(m, &tape, &guide(features.value(), &weights)?)?, None)),
+            false => Ok((head(m, &tape, features.value())?, Some(weights))),
+        }
+    }
+
+    /// The masked twin of a classifier: class logits \[B·V\] of images, in one pass.
+    pub fn class_logits(&self, images: &Tensor) -> Result<Vec<f32>> {
+        let (m, tape) = (self.model(), Tape::inference());
+        let p = Pass::inference(&tape, &m.params, m.dtype());
+        let f = m.masked_features(&p, &m.condition(&p, images)?)?;
+        Ok(m.logits(&p, &f)?.value().to_vec()?)
+    }
+}
