@@ -6,6 +6,7 @@ use std::path::Path;
 use clap::{Arg, Command};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter};
 use clap_complete::env::{CompleteEnv, Shells};
+use tweedie::embedded::{self, Embedded};
 use tweedie::recipe::RECIPES;
 use tweedie::runs;
 
@@ -44,7 +45,8 @@ fn informed(command: Command) -> Command {
     let command = names.into_iter().fold(command, |c, name| c.mut_subcommand(name, informed));
     command.mut_args(|arg: Arg| match arg.get_id().as_str() {
         "recipe" => arg.add(ArgValueCompleter::new(recipes)),
-        "run" | "runs" | "resume" | "init_from" => arg.add(ArgValueCompleter::new(runs_like)),
+        "run" => arg.add(ArgValueCompleter::new(models)),
+        "runs" | "resume" | "init_from" => arg.add(ArgValueCompleter::new(runs_like)),
         "sets" | "class_sets" | "caption_sets" => arg.add(ArgValueCompleter::new(assignments)),
         "key" => arg.add(ArgValueCompleter::new(keys)),
         "device" => arg.add(ArgValueCompleter::new(devices)),
@@ -72,6 +74,14 @@ fn runs_like(typed: &OsStr) -> Vec<CompletionCandidate> {
         all = PathCompleter::dir().complete(typed);
     }
     all
+}
+
+/// Runs, and models that come with the program.
+fn models(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let path = |m: &Embedded| format!("{}{}", embedded::PREFIX, m.name);
+    let fits = embedded::all().iter().filter(|m| begins(typed, &path(m)));
+    let inside = fits.map(|m| CompletionCandidate::new(path(m)).help(Some(m.about.into())));
+    runs_like(typed).into_iter().chain(inside).collect()
 }
 
 fn keys(typed: &OsStr) -> Vec<CompletionCandidate> {

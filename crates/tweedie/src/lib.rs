@@ -35,6 +35,7 @@
 //! | [`trained`], [`sample`], [`generate`], [`classify`] | a trained network in use: logits, tokens, texts, classes, traces |
 //! | [`metrics`], [`calibration`], [`evaluate`] | scores, over whole data sets; probabilities that can be trusted |
 //! | [`train`], [`session`], [`run`], [`runs`], [`run_dir`], [`checkpoint`] | training, on disk |
+//! | [`model_file`], [`embedded`] | a trained model as one file, and those that come with the program |
 //! | [`suggest`] | settings for own data, with reasons, that fit a time |
 //!
 //! # What you can replace
@@ -60,6 +61,7 @@ pub mod checkpoint;
 pub mod classify;
 pub mod config;
 pub mod data;
+pub mod embedded;
 pub mod error;
 pub mod evaluate;
 pub mod files;
@@ -72,6 +74,7 @@ pub mod live;
 pub mod loss;
 pub mod metrics;
 pub mod model;
+pub mod model_file;
 pub mod process;
 pub mod progress;
 pub mod random;

@@ -52,6 +52,7 @@ recipes! {
     "imagenet-vl-captions": "captions of imagenet-1k-vl-enriched",
     "ptb-chars": "Penn Treebank as characters, one GPU",
     "wikitext2": "WikiText-2 as words, one GPU",
+    "shakespeare": "Shakespeare as characters, a small network, one GPU",
     "imagenet-vit-b16": "the paper's run on ImageNet",
     "imagenet-vit-l16": "ViT-L/16 on ImageNet, days on one GPU",
     "imagenet-vit-h14-448": "ViT-H/14 at 448×448, weeks on one GPU",

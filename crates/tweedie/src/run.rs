@@ -1,4 +1,4 @@
-//! A trained model, back from the folder of its run: [`load`].
+//! A trained model, back from the folder of its run or from a file: [`load`].
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,10 @@ use tweedie_engine::{Device, Params};
 use crate::checkpoint::{self, Chosen, State};
 use crate::config::{Config, Precision};
 use crate::data::Task;
+use crate::embedded;
 use crate::error::{Error, Result};
 use crate::model::Model;
+use crate::model_file;
 use crate::run_dir::RunDir;
 use crate::tensors::{self, NamedTensor};
 use crate::tokenize::Tokenizer;
@@ -73,7 +75,7 @@ pub struct Loaded {
     pub trained: Trained,
     /// Settings of its run.
     pub config: Config,
-    /// The checkpoint it came from.
+    /// The checkpoint or file it came from, or `embedded:NAME`.
     pub checkpoint: PathBuf,
     /// Optimizer steps behind it.
     pub step: u64,
@@ -81,8 +83,22 @@ pub struct Loaded {
     pub notes: Vec<String>,
 }
 
-/// Load a model from a run folder (its best checkpoint, else the newest intact one) or from one checkpoint folder.
+/// Load a model: from a run folder (its best checkpoint, else the newest intact one), from one checkpoint folder, from a
+/// [file](crate::model_file), or one that comes with the program (`embedded:NAME`, [`embedded`](crate::embedded)).
 pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision) -> Result<Loaded> {
+    let embedded = embedded::name_in(path);
+    let single = embedded.is_some() || model_file::is_named_so(path);
+    if single && weights == Weights::Raw {
+        return Err(Error::Input(format!("{} holds averaged weights alone; leave out --raw", path.display())));
+    }
+    match embedded {
+        Some(name) => embedded::load(name, device, precision),
+        None if single => model_file::load(path, device, precision),
+        None => load_folder(path, weights, device, precision),
+    }
+}
+
+fn load_folder(path: &Path, weights: Weights, device: &Device, precision: Precision) -> Result<Loaded> {
     let (dir, is_checkpoint) = RunDir::around(path)?;
     let text = dir.read_config()?;
     let name = dir.config_path().display().to_string();
@@ -110,22 +126,50 @@ pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision
             dir.checkpoints().display()
         )));
     }
-    let dtype = precision.dtype(device)?;
     let tokenizer = match config.data.task {
         Task::Class => None,
         _ => {
             let file = dir.tokenizer_path();
             let tokenizer = Tokenizer::from_file(&file)?;
             check_tokenizer(&file.display().to_string(), &tokenizer, &state, config.model.classes)?;
-            Some(Arc::new(tokenizer))
+            Some(tokenizer)
         }
     };
-    let mut model = Model::new(&config.model, config.sizes(), device, dtype, config.seed)?
-        .with_per_token_time(config.clean_tokens() > 0.0);
-    set_weights(&mut model.params, Named::new(&checkpoint, values))?;
-    let mut trained = Trained::new(&config, model, state.classes, tokenizer)?;
-    trained.temperature = dir.read_calibration(state.step, weights).map(|c| c.temperature);
-    Ok(Loaded { trained, config, checkpoint, step: state.step, notes })
+    let temperature = dir.read_calibration(state.step, weights).map(|c| c.temperature);
+    let (step, classes) = (state.step, state.classes);
+    Parts { config, step, classes, weights: values, tokenizer, temperature }
+        .assemble(checkpoint, notes, device, precision)
+}
+
+/// What a model is put together from.
+pub(crate) struct Parts {
+    pub config: Config,
+    pub step: u64,
+    /// Names of classes.
+    pub classes: Vec<String>,
+    pub weights: Vec<NamedTensor<'static>>,
+    pub tokenizer: Option<Tokenizer>,
+    pub temperature: Option<f64>,
+}
+
+impl Parts {
+    /// The model, of which messages say that it lies at `checkpoint`.
+    pub fn assemble(
+        self,
+        checkpoint: PathBuf,
+        notes: Vec<String>,
+        device: &Device,
+        precision: Precision,
+    ) -> Result<Loaded> {
+        let Parts { config, step, classes, weights, tokenizer, temperature } = self;
+        let dtype = precision.dtype(device)?;
+        let mut model = Model::new(&config.model, config.sizes(), device, dtype, config.seed)?
+            .with_per_token_time(config.clean_tokens() > 0.0);
+        set_weights(&mut model.params, Named::new(&checkpoint, weights))?;
+        let mut trained = Trained::new(&config, model, classes, tokenizer.map(Arc::new))?;
+        trained.temperature = temperature;
+        Ok(Loaded { trained, config, checkpoint, step, notes })
+    }
 }
 
 #[cfg(test)]

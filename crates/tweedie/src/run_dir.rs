@@ -109,6 +109,9 @@ impl RunDir {
         let around = path.ancestors().skip(1).take(2).find(|p| RunDir::is_run(p));
         let around = around.map(|run| if run.as_os_str().is_empty() { ".".into() } else { run.display().to_string() });
         Err(Error::Input(match around {
+            _ if crate::embedded::name_in(path).is_some() => {
+                format!("{shown} comes with the program and is no run: {}", crate::embedded::USES)
+            }
             _ if !path.exists() => match like(path) {
                 Some(run) => format!("{shown} is not a run: there is no such folder; did you mean {}?", run.display()),
                 None => format!("{shown} is not a run: there is no such folder"),

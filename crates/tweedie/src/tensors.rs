@@ -1,14 +1,14 @@
 //! Named f32 tensors in safetensors files: ours, and the pretrained ones of others.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
 use half::{bf16, f16};
 use safetensors::tensor::{Metadata, TensorInfo, TensorView};
-use safetensors::{Dtype, SafeTensors};
+use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
 use crate::error::{Error, Result};
 use crate::files;
@@ -103,6 +103,38 @@ pub fn write(path: &Path, tensors: &[NamedTensor]) -> Result<()> {
     Ok(())
 }
 
+/// The bytes of a safetensors file of these tensors, rounded to bf16, with `value` as `key` among its metadata.
+pub(crate) fn encode_bf16(tensors: &[NamedTensor], key: &str, value: String) -> Result<Vec<u8>> {
+    let rounded: Vec<Vec<u8>> = tensors.iter().map(rounded).collect();
+    let views = tensors.iter().zip(&rounded).map(|(t, bytes)| {
+        let view = TensorView::new(Dtype::BF16, t.shape.clone(), bytes)?;
+        Ok((t.name.as_str(), view))
+    });
+    let views = views.collect::<std::result::Result<Vec<_>, SafeTensorError>>();
+    // One entry: the order of several would not be the same each time.
+    let made = views.and_then(|v| safetensors::serialize(v, Some(HashMap::from([(key.to_string(), value)]))));
+    made.map_err(|e| Error::Input(format!("tensors cannot be written: {e}")))
+}
+
+/// CRC-32C of the values as [`encode_bf16`] rounds them, which does not depend on the order of the tensors.
+pub(crate) fn checksum_bf16(tensors: &[NamedTensor]) -> u32 {
+    let mut sorted: Vec<&NamedTensor> = tensors.iter().collect();
+    sorted.sort_by(|a, b| a.name.cmp(&b.name));
+    sorted.iter().fold(0, |crc, t| crc32c::crc32c_append(crc, &rounded(t)))
+}
+
+fn rounded(t: &NamedTensor) -> Vec<u8> {
+    t.data.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect()
+}
+
+/// What the metadata of a safetensors file say of `key`.
+pub(crate) fn metadata(bytes: &[u8], key: &str) -> std::result::Result<Option<String>, String> {
+    check_header(bytes)?;
+    let (_, all) =
+        guarded("the reader of safetensors", || SafeTensors::read_metadata(bytes))?.map_err(|e| e.to_string())?;
+    Ok(all.metadata().as_ref().and_then(|m| m.get(key).cloned()))
+}
+
 /// Read a safetensors file. f16, bf16 and f64 become f32; integers (counters of other programs) are left out.
 pub fn read(path: &Path) -> Result<Vec<NamedTensor<'static>>> {
     let file = files::open(path).map_err(|e| Error::file(path, e))?;
@@ -121,10 +153,15 @@ pub(crate) fn decode(bytes: &[u8]) -> std::result::Result<Vec<NamedTensor<'stati
 /// Bytes of a header: names, types and shapes of tens of thousands of tensors.
 const HEADER: u64 = 32 << 20;
 
-fn decode_all(bytes: &[u8]) -> std::result::Result<Vec<NamedTensor<'static>>, String> {
-    if let Some(claimed) = bytes.first_chunk().map(|b| u64::from_le_bytes(*b)).filter(|n| *n > HEADER) {
-        return Err(format!("its header claims {claimed} bytes, more than {HEADER}"));
+fn check_header(bytes: &[u8]) -> std::result::Result<(), String> {
+    match bytes.first_chunk().map(|b| u64::from_le_bytes(*b)).filter(|n| *n > HEADER) {
+        Some(claimed) => Err(format!("its header claims {claimed} bytes, more than {HEADER}")),
+        None => Ok(()),
     }
+}
+
+fn decode_all(bytes: &[u8]) -> std::result::Result<Vec<NamedTensor<'static>>, String> {
+    check_header(bytes)?;
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|e| e.to_string())?;
     let file = SafeTensors::deserialize(bytes).map_err(|e| e.to_string())?;
     let mut all = Vec::new();

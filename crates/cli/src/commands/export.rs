@@ -1,4 +1,4 @@
-//! `tweedie export`: a trained model as a folder that other programs read.
+//! `tweedie export`: a trained model as a folder that other programs read, or as one file that this one reads.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use serde::Serialize;
 use tweedie::config::{Config, Precision};
 use tweedie::data::Task;
 use tweedie::files::write_atomic;
+use tweedie::model_file;
 use tweedie::run::{self, Loaded, Weights};
 use tweedie::run_dir::RunDir;
 use tweedie::tensors::{self, NamedTensor};
@@ -22,13 +23,13 @@ const TOKENIZER: &str = "tokenizer.json";
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Run folder, or one checkpoint in it
+    /// Run folder, one checkpoint in it, or a model that comes with the program: embedded:NAME
     run: PathBuf,
     /// For which program
     #[arg(long, value_enum, value_name = "PROGRAM")]
     to: Target,
-    /// Folder to write, new or empty (default: RUN/export-PROGRAM)
-    #[arg(long, value_name = "DIR")]
+    /// Folder to write, new or empty (default: RUN/export-PROGRAM); or the file (default: RUN/model.tdd)
+    #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
     /// The weights as trained, not their average
     #[arg(long)]
@@ -42,6 +43,8 @@ pub struct Args {
 enum Target {
     /// Weights by PyTorch's names, for reference/load_run.py and from there ONNX
     Pytorch,
+    /// One small file, weights in bf16, which every command that uses a model takes instead of a run
+    File,
 }
 
 /// The settings of the run, and beside them what else there is to know.
@@ -76,22 +79,58 @@ struct Report {
     step: u64,
 }
 
+#[derive(Serialize)]
+struct FileReport {
+    file: String,
+    bytes: usize,
+    parameters: usize,
+    step: u64,
+}
+
 pub fn run(args: &Args) -> Result<()> {
-    let Target::Pytorch = args.to;
     let weights = if args.raw { Weights::Raw } else { Weights::Ema };
     let loaded = run::load(&args.run, weights, &Device::Cpu, Precision::F32)?;
     loaded.notes.iter().for_each(|n| note(n));
-    let (dir, _) = RunDir::around(&args.run)?;
-    let out = args.out.clone().unwrap_or_else(|| dir.path().join("export-pytorch"));
+    match args.to {
+        Target::Pytorch => to_folder(args, &loaded),
+        Target::File => to_file(args, &loaded),
+    }
+}
+
+/// What `--out` says, else `name` in the folder of the run.
+fn out(args: &Args, name: &str) -> Result<PathBuf> {
+    match &args.out {
+        Some(out) => Ok(out.clone()),
+        None => Ok(RunDir::around(&args.run)?.0.path().join(name)),
+    }
+}
+
+fn to_file(args: &Args, loaded: &Loaded) -> Result<()> {
+    let out = out(args, "model.tdd")?;
+    if out.extension().is_none_or(|e| e != model_file::EXTENSION) {
+        let why = format!("--out {}: the name must end in .{}", out.display(), model_file::EXTENSION);
+        return Err(Failure::input(why));
+    }
+    let bytes = model_file::save(&out, loaded)?;
+    let (file, parameters) = (out.display().to_string(), loaded.trained.model.params.count());
+    if args.json {
+        return report::print_json(&FileReport { file, bytes, parameters, step: loaded.step });
+    }
+    note(&format!("{parameters} parameters of step {} in {bytes} bytes", loaded.step));
+    report::print(&format!("{file}\n"))
+}
+
+fn to_folder(args: &Args, loaded: &Loaded) -> Result<()> {
+    let out = out(args, "export-pytorch")?;
     check_free(&out)?;
     std::fs::create_dir_all(&out).map_err(|e| tweedie::Error::file(&out, e))?;
-    let tensors = weights_of(&loaded)?;
+    let tensors = weights_of(loaded)?;
     let mut files = vec![WEIGHTS, CONFIG, README];
     tensors::write(&out.join(WEIGHTS), &tensors)?;
-    let about = about(args, &loaded)?;
+    let about = about(args, loaded)?;
     let exported = Exported { settings: &loaded.config, export: about };
     write_atomic(&out.join(CONFIG), serde_json::to_string_pretty(&exported)?.as_bytes())?;
-    write_atomic(&out.join(README), readme(&out, &loaded).as_bytes())?;
+    write_atomic(&out.join(README), readme(&out, loaded).as_bytes())?;
     if let Some(tokenizer) = &loaded.trained.tokenizer {
         write_atomic(&out.join(TOKENIZER), tokenizer.to_json().as_bytes())?;
         files.push(TOKENIZER);

@@ -10,7 +10,7 @@ use crate::report::{self, note};
 
 #[derive(clap::Args)]
 pub struct ModelArgs {
-    /// Run folder, or one checkpoint in it
+    /// Run folder, one checkpoint in it, a file that export wrote, or a model that comes with the program: embedded:NAME
     pub run: PathBuf,
     /// The weights as trained, not their average
     #[arg(long, display_order = 900)]
