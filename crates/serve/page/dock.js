@@ -94,7 +94,7 @@ export class Dock {
     const run = tab.runs[0];
     const total = run?.total || settings.steps;
     this.range.max = total;
-    this.range.value = tab.position || (run ? 1 : total);
+    this.range.value = tab.position || 1;
     this.range.disabled = !run?.steps.length;
     this.play.disabled = this.range.disabled;
     this.range.style.setProperty("--done", `${((Number(this.range.value) - 1) / Math.max(total - 1, 1)) * 100}%`);

@@ -3,7 +3,7 @@
 
 import { ApiError, request, sleep, stream } from "./api.js";
 
-const TRIES = 6;
+const TRIES = 5;
 
 export class LiveRun {
   /** `before`: steps that are known already, of a run that this one goes on from. */
@@ -54,7 +54,7 @@ export class LiveRun {
         this.waiting = e.status === 429 ? "The server is busy; this one waits its turn." : e.status === 503 ? "The models are being loaded." : "Reconnecting …";
         this.changed(this);
         const pause = e.retry ? e.retry * 1000 : 200 * 2 ** tries;
-        await sleep(Math.min(pause, 10_000), this.abort.signal).catch(() => {});
+        await sleep(e.retry ? Math.min(pause, 10_000) : Math.min(pause, 3000), this.abort.signal).catch(() => {});
       }
     }
   }

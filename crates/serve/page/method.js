@@ -10,7 +10,7 @@ import { number } from "./state.js";
 
 const WORDS = ["cat", "dog", "bird", "fish", "bear", "cow", "hen", "frog", "deer", "fox"];
 const K = WORDS.length;
-const TIGHT = 560; // width below which bars have no room for words beneath
+const TIGHT = 560; // width below which numbers have no room for their sign
 
 export class Method {
   constructor(root, app) {
