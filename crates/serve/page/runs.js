@@ -110,7 +110,7 @@ export class Runs {
       this.details.delete(name);
     }
     await Promise.all(this.chosen.map((name) => this.load(name)));
-    const key = this.chosen.map((n) => `${n}:${this.list.find((r) => r.name === n)?.status}:${this.details.get(n)?.detail?.checkpoints?.length}`).join();
+    const key = this.chosen.map((n) => `${n}:${this.list.find((r) => r.name === n)?.status}:${this.details.get(n)?.checkpoints}`).join();
     if (key !== this.shown) {
       this.shown = key;
       await this.drawDetail();
@@ -119,14 +119,17 @@ export class Runs {
   }
 
   async load(name) {
-    if (this.details.has(name)) return;
-    const entry = { detail: null, rows: [], abort: new AbortController() };
-    this.details.set(name, entry);
     const run = this.list.find((r) => r.name === name);
+    const known = this.details.get(name);
+    const checkpoints = run?.checkpoints?.length ?? 0;
+    if (known?.checkpoints === checkpoints) return;
+    const entry = known ?? { rows: [], abort: new AbortController() };
+    entry.checkpoints = checkpoints; // with a new one come new samples
+    this.details.set(name, entry);
     try {
       entry.detail = await json(`/v1/runs/${encodeURIComponent(name)}`, { signal: entry.abort.signal });
-      entry.rows = entry.detail.metrics ?? [];
-      if (run?.status === "training") this.listen(name, entry);
+      if (entry.rows.length < entry.detail.metrics.length) entry.rows = entry.detail.metrics;
+      if (!known && run?.status === "training") this.listen(name, entry);
     } catch (e) {
       if (e.name !== "AbortError") entry.problem = e.message;
     }

@@ -19,7 +19,8 @@ const STEP: &str = "document.querySelector('.where span').textContent";
 fn draw_seven(b: &mut Browser) {
     let corners = [(0.28, 0.2), (0.72, 0.2), (0.45, 0.85)];
     let [left, right, foot]: [Point; 3] = corners.map(|(x, y)| b.within(".sketch", x, y));
-    let between = |a: Point, z: Point, i: usize| (a.0 + (z.0 - a.0) * i as f64 / 8.0, a.1 + (z.1 - a.1) * i as f64 / 8.0);
+    let between =
+        |a: Point, z: Point, i: usize| (a.0 + (z.0 - a.0) * i as f64 / 8.0, a.1 + (z.1 - a.1) * i as f64 / 8.0);
     let mut line: Vec<Point> = (0..8).map(|i| between(left, right, i)).collect();
     line.extend((0..=8).map(|i| between(right, foot, i)));
     b.drag(&line);
@@ -127,7 +128,9 @@ fn a_file_is_dropped_pictures_are_saved_and_words_of_errors_help() {
 /// A dark stroke on light paper, as a photograph would have it.
 fn picture_of_one() -> Vec<u8> {
     let (width, height) = (60, 80);
-    let ink = |x: i32, y: i32| (26..34).contains(&x) && (12..68).contains(&y) || (y - 12 - (30 - x)).abs() < 5 && (18..30).contains(&x);
+    let ink = |x: i32, y: i32| {
+        (26..34).contains(&x) && (12..68).contains(&y) || (y - 12 - (30 - x)).abs() < 5 && (18..30).contains(&x)
+    };
     let pixels: Vec<u8> = (0..width * height).map(|i| if ink(i % width, i / width) { 40 } else { 225 }).collect();
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, width as u32, height as u32);
@@ -142,7 +145,8 @@ fn words_are_pinned_shapes_are_moved_and_gaps_are_filled() {
     let server = Server::start();
     b.size(1400, 900, false);
     b.open(&format!("{}/#/scenes?scene=lrc16,8;lbs16,24", server.url));
-    let sentence = "[...document.querySelectorAll('[data-run=\"0\"] .word:not(.mark)')].map((w) => w.textContent).join(' ')";
+    let sentence =
+        "[...document.querySelectorAll('[data-run=\"0\"] .word:not(.mark)')].map((w) => w.textContent).join(' ')";
     b.wait(&format!("{sentence} === 'a large red circle above a large blue square'"));
     b.wait("/step (\\d+) of \\1$/.test(document.querySelector('.where span').textContent)");
 
@@ -174,7 +178,8 @@ fn words_are_pinned_shapes_are_moved_and_gaps_are_filled() {
     // Another scene by the mouse: the circle goes below the square.
     b.open(&format!("{}/#/scenes?scene=lrc8,16;lbs24,16", server.url));
     b.wait(&format!("{sentence} === 'a large red circle left of a large blue square'"));
-    let [from, to] = [0.25, 0.75].map(|y| if y < 0.5 { b.within(".scene", 0.25, 0.5) } else { b.within(".scene", 0.25, y) });
+    let [from, to] =
+        [0.25, 0.75].map(|y| if y < 0.5 { b.within(".scene", 0.25, 0.5) } else { b.within(".scene", 0.25, y) });
     b.drag(&[from, ((from.0 + to.0) / 2.0, (from.1 + to.1) / 2.0), to]);
     b.wait("document.querySelector('.object').getAttribute('transform') === 'translate(8 24)'");
     b.click(".choice[data-value=yellow]");

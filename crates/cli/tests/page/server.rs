@@ -34,7 +34,9 @@ impl Server {
     pub fn train(&self, name: &str) -> Training {
         let mut c = command(self.dir.path());
         c.args(["--threads", "1", "train", "digits", "--device", "cpu", "--out", &format!("runs/{name}")]);
-        for set in ["train.epochs=400", "train.eval_every=1", "train.log_every=1", "train.eval_images=32", "sample.steps=2"] {
+        for set in
+            ["train.epochs=400", "train.eval_every=1", "train.log_every=1", "train.eval_images=32", "sample.steps=2"]
+        {
             c.args(["--set", set]);
         }
         for set in ["model.encoder.depth=1", "model.denoiser.depth=1", "train.checkpoint_every=2"] {
