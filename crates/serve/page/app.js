@@ -79,6 +79,8 @@ const app = {
     dock.bind(LIVE.includes(tab) && !missing ? this.tab : null);
     this.tab.open(params);
     this.listModels();
+    const strange = params.model && this.tab.models && !this.tab.models.some((m) => m.name === params.model);
+    if (strange) note(`No model “${params.model}” is loaded; a run of that name opens in the Runs tab.`, "error");
   },
 
   banner(content) {

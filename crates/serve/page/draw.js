@@ -36,7 +36,7 @@ export class Draw extends LiveTab {
     this.pairs = h("div", { class: "pair" }, ...this.cards.map((c) => c.root));
     this.root.append(
       h("h2", { class: "hidden", text: "Draw" }),
-      h("div", { class: "columns" }, input, h("div", { class: "thinks" }, this.problem, this.pairs, legend("0 %", "100 %"))),
+      h("div", { class: "columns" }, input, h("div", { class: "thinks" }, this.problem, this.pairs, legend("0 %", "100 %", "Each column is one step on the way from noise to the answer, each row a class. Click a column to go there."))),
     );
   }
 
@@ -149,6 +149,7 @@ export class Draw extends LiveTab {
       card.drawn = 0;
     });
     this.pairs.classList.toggle("alone", !this.twin);
+    this.pairs.classList.toggle("uneven", this.model?.method === "tdd"); // the twin looks once and needs less room
     this.show(0);
   }
 

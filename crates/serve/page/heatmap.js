@@ -81,7 +81,7 @@ export class HeatMap {
   ticks() {
     const every = [1, 2, 5, 10, 20, 50, 100, 200].find((n) => n * this.cellWidth >= 34) ?? this.steps;
     const inner = Array.from({ length: this.steps }, (_, i) => i + 1).filter((k) => k % every === 0);
-    return [1, ...inner.filter((k) => k !== 1 && (k - 1) * this.cellWidth > 20)];
+    return [1, ...inner.filter((k) => k !== 1 && (k - 1) * this.cellWidth > 28)];
   }
 
   /** What step `i + 1` says of each row. */
@@ -137,10 +137,10 @@ export class HeatMap {
   }
 }
 
-/** A swatch of the scale with its ends named. */
-export function legend(low, high) {
+/** A swatch of the scale with its ends named, after a line that says how to read the picture. */
+export function legend(low, high, text = "") {
   const steps = Array.from({ length: 24 }, (_, i) => s("rect", { x: i * 5, width: 5.5, height: 10, fill: css(viridis(i / 23)) }));
   const strip = s("svg", { class: "legend", viewBox: "0 0 120 10", width: 120, height: 10, "aria-hidden": "true" }, ...steps);
-  return h("p", { class: "scale" }, h("span", { text: low }), strip, h("span", { text: high }));
+  return h("div", { class: "foot" }, h("p", { text }), h("p", { class: "scale" }, h("span", { text: low }), strip, h("span", { text: high })));
 }
 

@@ -19,7 +19,7 @@ export class Runs {
     this.details = new Map(); // name → {detail, rows}
     this.charts = new Map();
     this.redraw = throttle(() => this.drawCharts(), 100);
-    this.table = h("div", { class: "run-list", role: "listbox", "aria-multiselectable": "true", "aria-label": "Runs" });
+    this.table = h("div", { class: "run-list", role: "group", "aria-label": "Runs" });
     this.empty = h("div", { class: "empty", hidden: true });
     this.detail = h("div", { class: "thinks" });
     this.root.append(h("h2", { class: "hidden", text: "Runs" }), this.empty, h("div", { class: "columns runs" }, h("div", { class: "input" }, h("p", { class: "hint-line", text: "Choose one; tick more to compare." }), this.table), this.detail));
@@ -79,7 +79,7 @@ export class Runs {
       const facts = [run.method?.toUpperCase(), run.recipe, run.seconds ? duration(run.seconds) : null].filter(Boolean).join(" · ");
       const score = run.score ? `${short(run.score.value)} ${run.score.name}` : `step ${short(run.step)}`;
       const colour = on && this.chosen.length > 1 ? h("span", { class: `swatch ${series(this.chosen.indexOf(run.name))}` }) : null;
-      const button = h("button", { type: "button", class: "run", role: "option", "aria-selected": String(on), "data-run": run.name, onclick: () => this.choose([run.name]) },
+      const button = h("button", { type: "button", class: "run", "aria-pressed": String(on), "data-run": run.name, onclick: () => this.choose([run.name]) },
         h("span", { class: "name" }, colour, run.name), h("span", { class: `status ${run.status}`, text: run.status }), h("span", { class: "facts", text: facts }), h("span", { class: "facts score", text: score }));
       return h("div", { class: `run-row${on ? " on" : ""}` }, tick, button);
     });

@@ -56,7 +56,7 @@ export class Scenes extends LiveTab {
       h("h2", { class: "hidden", text: "Scenes" }),
       h("div", { class: "columns" }, input, h("div", { class: "thinks" }, this.problem,
         h("div", { class: "sentences" }, ...this.cards.map((c) => c.root)),
-        h("div", { class: "under" }, this.rivals.root, h("div", { class: "aside" }, h("p", { text: "Stop at a step, click a word and make it another: the rest goes on from there." }), this.freed)), this.pairs, legend("0 %", "100 % sure"))),
+        h("div", { class: "under" }, this.rivals.root, h("div", { class: "aside" }, h("p", { text: "Stop at a step, click a word and make it another: the rest goes on from there." }), this.freed)), this.pairs, legend("0 %", "100 % sure", "Each row is a place in the sentence: how sure the model is of the word that it has there, step by step."))),
     );
   }
 

@@ -95,7 +95,9 @@ export class Sketch {
     const cell = side / 8;
     this.levels.forEach((v, i) => {
       c.globalAlpha = v / 16;
-      c.fillRect(Math.floor((i % 8) * cell), Math.floor(Math.floor(i / 8) * cell), Math.ceil(cell), Math.ceil(cell));
+      const [x, y] = [i % 8, Math.floor(i / 8)];
+      const [left, top] = [Math.round(x * cell), Math.round(y * cell)]; // whole pixels: no seams
+      c.fillRect(left, top, Math.round((x + 1) * cell) - left, Math.round((y + 1) * cell) - top);
     });
     c.globalAlpha = 1;
   }

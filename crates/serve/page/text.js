@@ -45,7 +45,7 @@ export class Text extends LiveTab {
     this.rivals = new Rivals("Point at a character to see what else it could have been");
     this.strip = new Strip((i, token) => this.pointBits(i, token));
     this.bits = h("p", { class: "bits", role: "status" });
-    this.score = h("article", { class: "card score" }, h("header", {}, h("h3", { text: "Surprise, bit by bit" }), this.bits), this.strip.root, legend("0 bits: expected", "8 bits: a surprise"));
+    this.score = h("article", { class: "card score" }, h("header", {}, h("h3", { text: "Surprise, bit by bit" }), this.bits), this.strip.root, legend("0 bits: expected", "8 bits: a surprise", "What each character costs the model, given the others as it uncovers them."));
     this.root.append(
       h("h2", { class: "hidden", text: "Text" }),
       h("div", { class: "columns" }, input, h("div", { class: "thinks" }, this.problem,
