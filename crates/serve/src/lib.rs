@@ -31,7 +31,7 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch as channel};
 
 use app::App;
@@ -84,7 +84,7 @@ pub fn sources<S: AsRef<str>>(given: impl IntoIterator<Item = S>) -> Vec<ModelSo
 }
 
 fn name_of(path: &str) -> String {
-    if let Some(name) = path.strip_prefix("embedded:") {
+    if let Some(name) = path.strip_prefix(tweedie::embedded::PREFIX) {
         return name.to_string();
     }
     let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
@@ -96,27 +96,51 @@ fn name_of(path: &str) -> String {
 pub fn run(options: Options, listening: impl FnOnce(SocketAddr)) -> Result<(), Error> {
     tweedie::limits::PIXELS.lower(MOST_PIXELS);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().max_blocking_threads(64).build()?;
-    let result = runtime.block_on(serve(options, listening));
+    let (listener, address, signals) = runtime.block_on(listen(&options))?;
+    let (commands, for_engine) = mpsc::channel();
+    let (drain, draining) = channel::channel(false);
+    let app = Arc::new(App::new(options, address, commands, draining.clone()));
+    let (told, loading) = oneshot::channel();
+    let serving = runtime.spawn(serve(app.clone(), listener, signals, (drain, draining), loading));
+    listening(address);
+    let weak = Arc::downgrade(&app);
+    Builder::new().name("watch".into()).spawn(move || watch::watch(&weak))?;
+    // The engine has the thread that called: it is one of those that compute, so that small ops need not be handed over to another.
+    match Engine::start(app) {
+        Ok(engine) => {
+            let _ = told.send(Ok(()));
+            engine.run(&for_engine);
+        }
+        Err(e) => {
+            let _ = told.send(Err(e));
+        }
+    }
+    let result = runtime.block_on(serving).unwrap_or_else(|e| Err(io::Error::other(e).into()));
     runtime.shutdown_background(); // what still computes is of no use to anybody
     result
 }
 
-async fn serve(options: Options, listening: impl FnOnce(SocketAddr)) -> Result<(), Error> {
+/// What ends the server: SIGTERM and SIGINT.
+type Signals = [Signal; 2];
+
+async fn listen(options: &Options) -> Result<(TcpListener, SocketAddr, Signals), Error> {
     let address = SocketAddr::new(options.host, options.port);
     let failed = |source| Error::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let (commands, for_engine) = mpsc::channel();
-    let (drain, draining) = channel::channel(false);
-    let most = options.connections;
-    let app = Arc::new(App::new(options, address, commands, draining.clone()));
+    Ok((listener, address, [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?]))
+}
+
+/// Take connections until a signal comes, or until the models turn out not to load; then see to it that all ends soon.
+async fn serve(
+    app: Arc<App>,
+    listener: TcpListener,
+    [mut end, mut interrupt]: Signals,
+    (drain, draining): (channel::Sender<bool>, channel::Receiver<bool>),
+    mut loading: oneshot::Receiver<tweedie::Result<()>>,
+) -> Result<(), Error> {
     let router = routes::router(app.clone());
-    let (mut end, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let connections = tokio::spawn(net::serve(listener, router, most, draining, DRAIN + LAST));
-    listening(address);
-    let mut loading = start_engine(&app, for_engine)?;
-    let weak = Arc::downgrade(&app);
-    Builder::new().name("watch".into()).spawn(move || watch::watch(&weak))?;
+    let connections = tokio::spawn(net::serve(listener, router, app.options.connections, draining, DRAIN + LAST));
     let tidying = tokio::spawn(tidy(app.clone()));
     let mut loaded = false;
     let result = loop {
@@ -136,25 +160,6 @@ async fn serve(options: Options, listening: impl FnOnce(SocketAddr)) -> Result<(
     }
     tidying.abort();
     result
-}
-
-/// The engine's thread, and what comes of loading the models.
-fn start_engine(
-    app: &Arc<App>,
-    commands: mpsc::Receiver<Command>,
-) -> io::Result<oneshot::Receiver<tweedie::Result<()>>> {
-    let (told, loading) = oneshot::channel();
-    let app = app.clone();
-    Builder::new().name("engine".into()).spawn(move || match Engine::start(app) {
-        Ok(engine) => {
-            let _ = told.send(Ok(()));
-            engine.run(&commands);
-        }
-        Err(e) => {
-            let _ = told.send(Err(e));
-        }
-    })?;
-    Ok(loading)
 }
 
 /// Forget streams that ended long ago.

@@ -191,6 +191,10 @@ impl Described {
     }
 
     fn about(&self) -> String {
+        let name = tweedie::embedded::name_in(&self.origin.path);
+        if let Some(model) = tweedie::embedded::all().iter().find(|m| Some(m.name) == name) {
+            return model.about.to_string();
+        }
         let what = match self.task {
             Task::Class => format!("says which of {} classes is on an image", self.vocab),
             Task::Caption => format!("says in up to {} tokens what is on an image", self.tokens),

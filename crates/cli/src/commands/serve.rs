@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use tweedie::embedded;
 use tweedie_serve::{LogForm, Options, sources};
 
 use crate::failure::{Failure, Result};
@@ -83,7 +84,7 @@ fn options(args: &Args) -> Result<Options> {
         .hint("tweedie serve --host 0.0.0.0 --api-key-file key.txt"));
     }
     let models = match args.runs.is_empty() {
-        true => sources(embedded()),
+        true => sources(embedded::names().map(|name| format!("{}{name}", embedded::PREFIX))),
         false => sources(&args.runs),
     };
     let log = if args.log == "json" { LogForm::Json } else { LogForm::Text };
@@ -103,11 +104,6 @@ fn options(args: &Args) -> Result<Options> {
         log,
         ..Options::default()
     })
-}
-
-/// The models inside the program.
-fn embedded() -> Vec<String> {
-    Vec::new()
 }
 
 fn key(args: &Args) -> Result<Option<String>> {

@@ -16,6 +16,7 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tweedie::Device;
 use tweedie::config::Precision;
+use tweedie::embedded;
 use tweedie::run::{self, Loaded, Weights};
 
 use crate::app::App;
@@ -53,11 +54,6 @@ fn load(path: &Path, device: &Device) -> tweedie::Result<Loaded> {
     run::load(path, Weights::Ema, device, Precision::Auto)
 }
 
-/// Whether a model is inside the program.
-pub fn is_embedded(path: &Path) -> bool {
-    path.to_str().is_some_and(|p| p.starts_with("embedded:"))
-}
-
 /// The state of the thread.
 pub struct Engine {
     app: Arc<App>,
@@ -84,7 +80,8 @@ impl Engine {
     fn load(&mut self, source: &ModelSource, by_request: bool) -> tweedie::Result<Arc<Described>> {
         let loaded = load(&source.path, &self.device)?;
         loaded.notes.iter().for_each(|n| self.app.log.say("note", n));
-        let origin = Origin { path: source.path.clone(), embedded: is_embedded(&source.path), by_request };
+        let origin =
+            Origin { path: source.path.clone(), embedded: embedded::name_in(&source.path).is_some(), by_request };
         let model = Arc::new(Described::new(&source.name, origin, &loaded)?);
         self.slots.push(Slot::new(model.clone(), Rc::new(loaded.trained), self.app.options.max_batch)?);
         self.app.models.put(model.clone());

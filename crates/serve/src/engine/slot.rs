@@ -73,7 +73,8 @@ pub struct Slot {
 impl Slot {
     /// With up to `most` rows at once.
     pub fn new(model: Arc<Described>, trained: Rc<Trained>, most: usize) -> tweedie::Result<Slot> {
-        let live = LiveModel::new(trained.clone(), most)?;
+        let mut live = LiveModel::new(trained.clone(), most)?;
+        live.warm_up(&model.sample)?;
         Ok(Slot { model, trained, retired: false, waiting: VecDeque::new(), live, most, running: HashMap::new() })
     }
 

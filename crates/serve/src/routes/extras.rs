@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tweedie::Image;
 use tweedie::data::{Dataset, SequenceSet, Task};
+use tweedie::embedded::SHAKESPEARE;
 
 use crate::app::App;
 use crate::ask::scene_image;
@@ -51,6 +52,14 @@ fn png(image: &Image) -> Result<Response> {
     Ok(([(header::CONTENT_TYPE, "image/png")], bytes).into_response())
 }
 
+/// Some lines of Shakespeare that no model was trained on, at most `most` characters, from line `index` on.
+fn passage(index: usize, most: usize) -> String {
+    let lines: Vec<&str> = SHAKESPEARE.lines().collect();
+    let from = index % lines.len().max(1);
+    let text = lines.iter().skip(from).copied().collect::<Vec<_>>().join("\n");
+    text.chars().take(most).collect()
+}
+
 #[derive(Deserialize)]
 pub struct Index {
     index: Option<usize>,
@@ -66,6 +75,9 @@ pub async fn example(
     let model = app.models.get(&name)?;
     let i = query.index.unwrap_or(0);
     let none = || Problem::not_found("there are no examples of this model inside the program");
+    if model.task == Task::Text && model.origin.embedded {
+        return Ok(Json(json!({"text": passage(i, model.tokens)})).into_response());
+    }
     let set = model.data.strip_prefix("embedded:").ok_or_else(none)?.to_string();
     let task = model.task;
     blocking(&app, move || {

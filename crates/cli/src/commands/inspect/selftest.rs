@@ -3,6 +3,7 @@
 mod cpu;
 mod findings;
 mod gpu;
+mod live;
 mod sampling;
 
 use std::time::Instant;
@@ -51,7 +52,7 @@ fn check_name(args: &Args, device: &Device) -> Result<()> {
     let extra: &[&str] = if *device == Device::Cpu {
         &[]
     } else {
-        &[gpu::NOISE, gpu::OPTIMIZER, gpu::GRAPH, gpu::UPLOADS, sampling::SAMPLING]
+        &[gpu::NOISE, gpu::OPTIMIZER, gpu::GRAPH, gpu::UPLOADS, sampling::SAMPLING, live::LIVE]
     };
     let mut names: Vec<&str> = cases::all(Size::Tiny).iter().map(|c| c.op).chain(extra.iter().copied()).collect();
     names.sort_unstable();
@@ -78,6 +79,9 @@ pub fn run(args: &Args) -> Result<()> {
                 gpu::check(c, &wanted, &progress, &mut findings)?;
                 if wanted.has(sampling::SAMPLING) {
                     sampling::check(&device, &progress, &mut findings)?;
+                }
+                if wanted.has(live::LIVE) {
+                    live::check(&device, &progress, &mut findings)?;
                 }
             }
         }

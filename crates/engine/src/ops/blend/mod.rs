@@ -113,12 +113,12 @@ fn guide_cases(size: Size) -> Vec<Case> {
         Size::Tiny => &[&[2, 3]],
         Size::Full => &[&[2, 1, 1], &[6, 5, 27], &[2, 17, 768], &[24, 4, 64]],
     };
-    let make = |s: &&[usize]| {
-        Case::new("guide", format!("{s:?}"), |t, v| Ok(t.constant(guide(v[0].value(), v[1].value())?)))
+    let make = |s: &&[usize], weights: usize| {
+        Case::new("guide", format!("{s:?} by {weights}"), |t, v| Ok(t.constant(guide(v[0].value(), v[1].value())?)))
             .normal("pairs", Role::Type, s, 1.0)
-            .normal("weight", Role::Data, &[1], 3.0)
+            .normal("weight", Role::Data, &[weights], 3.0)
     };
-    shapes.iter().map(make).collect()
+    shapes.iter().flat_map(|s| [make(s, 1), make(s, s[0] / 2)]).collect()
 }
 
 pub(crate) fn cases(size: Size) -> Vec<Case> {

@@ -93,9 +93,16 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
                     let logits = vars[0].value();
                     let device = logits.device();
                     let rows = b * n;
-                    let noise = Noise::new(&device, 3, 4, 5)?.later(6);
+                    // Keys and weights for all, or for each example its own.
+                    let (noise, weights) = match o.longer {
+                        false => (Noise::new(&device, 3, 4, 5)?.later(6), vec![1.75]),
+                        true => {
+                            let keys: Vec<(u64, u32)> = (0..b).map(|e| (e as u64 + (1 << 33), 3 * e as u32)).collect();
+                            (Noise::of_each(&device, 4, &keys)?, (0..b).map(|e| 1.75 - e as f32).collect())
+                        }
+                    };
                     let examples = Tensor::from_u32(&device, &[b], (0..b as u32).map(|e| 10 * e).collect())?;
-                    let weight = Tensor::from_f32(&device, &[1], vec![1.75])?;
+                    let weight = Tensor::from_f32(&device, &[weights.len()], weights)?;
                     let classes = Tensor::from_u32(&device, &[2], vec![0, v as u32 - 1])?;
                     // No row loses all classes, and none its fixed token.
                     let fixed = fixed(&device, rows, v, 3)?;

@@ -80,11 +80,16 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
             let case = Case::new("unmask", label, move |t, vars| {
                 let [tokens, log_prob, ids, confidence] = [0, 1, 2, 3].map(|i: usize| vars[i].value().clone());
                 let device = tokens.device();
-                let noise = Noise::new(&device, 1, 2, 3)?;
+                // One key and share for all, or for each example its own.
+                let each = share < 0.1 || b > 2;
+                let keys: Vec<(u64, u32)> = (0..b).map(|e| (1 + e as u64, 3 + e as u32)).collect();
+                let noise = if each { Noise::of_each(&device, 2, &keys)? } else { Noise::new(&device, 1, 2, 3)? };
                 let examples = Tensor::from_u32(&device, &[b], (0..b as u32).map(|e| 7 * e).collect())?;
                 let how =
                     if random { Reveal::Random { noise: &noise, examples: &examples } } else { Reveal::Confident };
-                let share = Tensor::from_f32(&device, &[1], vec![share])?;
+                let shares: Vec<f32> =
+                    if each { (0..b).map(|e| share / (1 + e) as f32).collect() } else { vec![share] };
+                let share = Tensor::from_f32(&device, &[shares.len()], shares)?;
                 let got = unmask(&Masked { tokens, log_prob }, (&ids, &confidence), 2, &share, how)?;
                 let mut v: Vec<f32> = got.tokens.to_vec_u32()?.into_iter().map(|t| t as f32).collect();
                 v.extend(got.log_prob.to_vec()?);
