@@ -5,3 +5,4 @@ pub mod form;
 pub mod growth;
 pub mod model;
 pub mod ops;
+pub mod serve;
