@@ -74,7 +74,7 @@ mod tests {
                 start.elapsed()
             };
             let quickest = (0..3).map(timed).min().unwrap();
-            assert!(quickest < Duration::from_millis(100), "{}: {quickest:?}", m.name);
+            assert!(quickest < Duration::from_secs(1), "{}: {quickest:?}", m.name);
             let loaded = load_it(m.name);
             let (data, twin) = m.name.strip_suffix("-mdd").map_or((m.name, false), |data| (data, true));
             assert_eq!(loaded.trained.model.is_tdd(), !twin, "{}", m.name);

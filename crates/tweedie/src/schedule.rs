@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -102,7 +103,8 @@ impl Schedule {
                 "the vocab-aware schedule needs a step, 2 classes and λ in (0, 1], there are {given}"
             )));
         }
-        let rest = alpha_bar_at_survival((1..=steps).map(|i| 1.0 - i as f64 / steps as f64), vocab, lambda);
+        let rest =
+            alpha_bar_at_survival((1..=steps).into_par_iter().map(|i| 1.0 - i as f64 / steps as f64), vocab, lambda);
         Ok(Schedule { alpha_bar: std::iter::once(1.0).chain(rest).collect() })
     }
 
@@ -219,11 +221,12 @@ pub fn identity_probability(snr: f64, vocab: usize) -> f64 {
 }
 
 /// The ᾱ at which the survival (K·P − 1)/(K − 1) of λ-hot vectors has each of the given values.
-fn alpha_bar_at_survival(survival: impl Iterator<Item = f64>, vocab: usize, lambda: f64) -> Vec<f64> {
+fn alpha_bar_at_survival(survival: impl ParallelIterator<Item = f64>, vocab: usize, lambda: f64) -> Vec<f64> {
     // P on a grid of μ, from one table of ln Φ; it rises with μ.
     const TOP: i64 = 1000; // μ = 20: all but certain for any vocabulary
     let table: Vec<f64> = (-REACH..=TOP + REACH).map(|i| ln_cdf(i as f64 * STEP)).collect();
-    let p: Vec<f64> = (0..=TOP).map(|m| integrate(vocab, |i| table[(m + i + REACH) as usize])).collect();
+    let p: Vec<f64> =
+        (0..=TOP).into_par_iter().map(|m| integrate(vocab, |i| table[(m + i + REACH) as usize])).collect();
     let k = vocab as f64;
     let invert = |s: f64| {
         let target = (1.0 + (k - 1.0) * s) / k;
