@@ -9,13 +9,13 @@ import { LiveTab } from "./livetab.js";
 import { Sketch, cover, digitCanvas } from "./sketch.js";
 import { packDigits, unpackDigits } from "./state.js";
 
-const EXAMPLES = 8;
+const HARD = [25, 3, 104, 41, 65, 62, 91, 76]; // of the test images, those that a small model is least sure of
 
 export class Draw extends LiveTab {
   constructor(root, app) {
     super("draw", "class", root, app);
     this.path = "/v1/classify";
-    this.first = 0; // the first of the examples that are shown
+    this.page = 0; // of examples: the hard ones, then all in order
     this.build();
   }
 
@@ -29,14 +29,14 @@ export class Draw extends LiveTab {
     const input = h("div", { class: "input" },
       h("div", { class: "stage" }, board, h("div", { class: "sees" }, this.seen, h("p", {}, h("strong", { text: "What the model sees" }), h("span", { class: "sees-what" })))),
       h("div", { class: "row" }, button("Clear", () => this.sketch.clear()), button("Undo", () => this.sketch.undo()), fileInput(board, (file) => this.take(file))),
-      h("div", { class: "head" }, h("h3", { text: "Or start from one it never saw" }), button("Others", () => this.loadExamples(this.first + EXAMPLES))),
+      h("div", { class: "head" }, (this.which = h("h3", {})), button("Others", () => this.loadExamples(this.page + 1))),
       this.examples,
     );
     this.cards = [0, 1].map((r) => this.card(r));
     this.pairs = h("div", { class: "pair" }, ...this.cards.map((c) => c.root));
     this.root.append(
       h("h2", { class: "hidden", text: "Draw" }),
-      h("div", { class: "columns" }, input, h("div", { class: "thinks" }, this.problem, this.pairs, legend("0 %", "100 %", "Each column is one step on the way from noise to the answer, each row a class. Click a column to go there."))),
+      h("div", { class: "columns" }, input, h("div", { class: "thinks" }, this.problem, this.pairs, legend("0 %", "100 %", "Each column is a step from noise to the answer, each row a class. Click a column to go there."))),
     );
   }
 
@@ -76,17 +76,19 @@ export class Draw extends LiveTab {
   }
 
   /** Thumbnails of test images. */
-  async loadExamples(first) {
+  async loadExamples(page) {
     const model = this.model?.name;
     const none = !this.small; // only the embedded digits have some
     this.examples.classList.toggle("none", none);
     this.examples.previousElementSibling.classList.toggle("none", none);
     if (!model || none) return;
-    this.first = first;
-    const slots = Array.from({ length: EXAMPLES }, (_, i) => h("button", { type: "button", class: "example", "aria-label": `Example ${first + i}`, disabled: true }));
+    this.page = page;
+    this.which.textContent = page ? "Digits it never saw" : "Or a hard one that it never saw";
+    const indices = page ? HARD.map((_, i) => (page - 1) * HARD.length + i) : HARD;
+    const slots = indices.map((i) => h("button", { type: "button", class: "example", "aria-label": `Example ${i}`, disabled: true }));
     this.examples.replaceChildren(...slots);
     const load = async (slot, i) => {
-      const picture = await bitmap(`/v1/examples/${encodeURIComponent(model)}?index=${first + i}`);
+      const picture = await bitmap(`/v1/examples/${encodeURIComponent(model)}?index=${indices[i]}`);
       const canvas = h("canvas", { width: picture.width, height: picture.height });
       canvas.getContext("2d").drawImage(picture, 0, 0);
       slot.replaceChildren(canvas);
@@ -145,7 +147,8 @@ export class Draw extends LiveTab {
         card.answer.textContent = "";
         card.sure.textContent = this.model ? "waits for a drawing" : "";
       }
-      if (models[r]) card.map.reset(models[r].classes ?? [], this.runs[r]?.total || this.settings.steps);
+      // A masked classifier has nothing to iterate.
+      if (models[r]) card.map.reset(models[r].classes ?? [], this.runs[r]?.start?.steps ?? (models[r].method === "mdd" ? 1 : this.settings.steps));
       card.drawn = 0;
     });
     this.pairs.classList.toggle("alone", !this.twin);

@@ -11,9 +11,9 @@ import { LiveRun } from "./live.js";
 import { LiveTab } from "./livetab.js";
 import { COLORS, INKS, MOST, SHAPES, SIZES, added, outline, packScene, randomScene, unpackScene, unusual } from "./scene.js";
 import { cover } from "./sketch.js";
-import { Rivals, Words, face, openWord } from "./words.js";
+import { Rivals, Words, face, lengthOf, openWord } from "./words.js";
 
-const START = "lrc8,16;sbs24,16";
+const START = "lrc9,10;sbs22,24"; // on a diagonal: something to think about
 const EXAMPLES = 6;
 const RESUMABLE = ["argmax", "multinomial"];
 
@@ -211,13 +211,17 @@ export class Scenes extends LiveTab {
 
   stepped(r, run) {
     const { map } = this.cards[r];
-    const count = run.start?.tokens ?? run.steps[0]?.tokens.length;
-    if (!count) return;
-    if (map.steps !== run.total || map.rows.length !== count) map.reset(new Array(count).fill(""), run.total);
-    else if (this.cards[r].drawn === 0) map.reset(map.rows, run.total);
+    // As many rows as the longest sentence on the way, and one for its end.
+    const count = Math.max(...run.steps.filter(Boolean).map(({ tokens }) => Math.min(tokens.length, lengthOf(tokens) + 1)));
+    if (!run.total || !(count > 0)) return;
+    if (map.steps !== run.total || map.rows.length !== count) {
+      map.reset(new Array(count).fill(""), run.total);
+      this.cards[r].drawn = 0;
+    } else if (this.cards[r].drawn === 0) map.reset(map.rows, run.total);
     while (this.cards[r].drawn < run.steps.length) {
       const i = this.cards[r].drawn++;
-      if (run.steps[i]) map.column(i, run.steps[i].tokens.map((t) => (t.id === null ? t.rivals?.[0]?.[1] ?? 0 : t.p)));
+      const values = run.steps[i]?.tokens.slice(0, count).map((t) => (t.id === null ? t.rivals?.[0]?.[1] ?? 0 : t.p));
+      if (values) map.column(i, values);
     }
   }
 
@@ -227,7 +231,7 @@ export class Scenes extends LiveTab {
       if (!step) return;
       const { words, map } = this.cards[r];
       words.show(step.tokens);
-      map.relabel(step.tokens.map((t) => (face(t).kind === "masked" ? "…" : face(t).text.trim())));
+      map.relabel(step.tokens.slice(0, map.rows.length).map((t) => (face(t).kind === "masked" ? "…" : face(t).kind === "mark" ? "end" : face(t).text.trim())));
       map.show(step.step);
     });
     this.showRivals();

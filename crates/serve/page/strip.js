@@ -2,7 +2,7 @@
 
 import { css, ink, viridis } from "./colour.js";
 import { h, s, short } from "./dom.js";
-import { visible } from "./words.js";
+import { plain, visible } from "./words.js";
 
 const [WIDE, HIGH] = [13, 24];
 export const MOST_BITS = 8;
@@ -42,7 +42,7 @@ export class Strip {
   }
 
   show(tokens) {
-    this.tokens = tokens;
+    this.tokens = tokens.map((t) => ({ ...t, text: plain(t.text ?? "") }));
     this.draw();
     this.fillTable();
   }

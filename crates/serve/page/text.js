@@ -20,7 +20,7 @@ export class Text extends LiveTab {
   constructor(root, app) {
     super("text", "text", root, app);
     this.path = "/v1/generate";
-    this.pace = 30;
+    this.pace = 20;
     this.pointed = null;
     this.typed = debounce(() => this.begin(), 250);
     this.build();

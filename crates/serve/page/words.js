@@ -4,18 +4,21 @@ import { css, viridis } from "./colour.js";
 import { h, percent } from "./dom.js";
 import { closeList, openList } from "./menu.js";
 
+/** A token's text: tokenizers show the end of a line as two characters. */
+export const plain = (text) => ({ "\\n": "\n", "\\t": "\t" })[text] ?? text;
+
 /** What stands for a token on the screen; the marks of the tokenizer are not words. */
 export function face(token) {
   if (token.id === null || token.text === null) return { text: "", kind: "masked" };
-  const text = token.text;
+  const text = plain(token.text);
   if (text === "" || /^[<[].*[>\]]$/.test(text)) return { text: "·", kind: "mark" };
   return { text, kind: "word" };
 }
 
-/** The last place that is not a mark, plus one. */
+/** The last place that is not a mark, plus one; what is hidden counts as what it is likely to be. */
 export function lengthOf(tokens) {
-  const last = tokens.findLastIndex((t) => face(t).kind !== "mark");
-  return last + 1;
+  const likely = (t) => (t.id === null ? { id: 0, text: t.rivals?.[0]?.[2] ?? "" } : t);
+  return tokens.findLastIndex((t) => face(likely(t)).kind !== "mark") + 1;
 }
 
 export class Words {
@@ -85,7 +88,9 @@ export class Rivals {
 }
 
 /** Blanks and marks that can be seen. */
-export const visible = (text) => ({ " ": "␣", "\n": "↵", "": "end" })[text] ?? text.trim();
+export function visible(text) {
+  return { " ": "␣", "\n": "↵", "": "end", "<eos>": "end", "<pad>": "nothing" }[plain(text)] ?? text.trim();
+}
 
 /** The menu of a word: keep it, take a rival or any other, free it. `pin(word)`, `free()`. */
 export function openWord(button, token, { pin, free, pinned }) {
