@@ -104,9 +104,7 @@ export class Dock {
 
   describe(run, total) {
     const step = run?.at(this.tab.position);
-    const timed = !this.tab.model?.per_token_time; // else each token has a time of its own
-    const time = step && timed ? [`t = ${step.t}`, `signal ${Math.round(100 * step.signal)} %`] : [];
-    const parts = step ? [`step ${step.step} of ${total}`, ...time] : [`${total} steps`];
+    const parts = step ? [`step ${step.step} of ${total}`, `t = ${step.t}`, `signal ${Math.round(100 * step.signal)} %`] : [`${total} steps`];
     this.where.replaceChildren(...parts.map((text) => h("span", { text })));
     this.range.setAttribute("aria-valuetext", parts.join(", "));
     const ms = run?.done?.ms?.total;

@@ -74,7 +74,9 @@ export class LiveTab {
     const asked = model && this.ask(model);
     if (!asked) return null;
     const { steps, guidance, seed } = this.settings;
-    return { path: this.path, body: { model: model.name, ...asked, steps, ...(this.guided && { guidance }), seed } };
+    // All tokens at one time, as in the paper: only so can a run go on from any of its steps.
+    const unmask = model.per_token_time && { unmask: "random" };
+    return { path: this.path, body: { model: model.name, ...asked, ...unmask, steps, ...(this.guided && { guidance }), seed } };
   }
 
   /** Stops what runs and starts the next. */

@@ -93,4 +93,7 @@ export function unusual(objects) {
   return Math.min(dx, dy) > 6 ? "It learned “above” and “left of” only: of two shapes on a diagonal it has to choose." : null;
 }
 
+/** Words that could stand in place of one of a caption's words. */
+export const kin = (word) => [SIZES, COLORS, SHAPES, ["above", "left", "and"]].find((words) => words.includes(word)) ?? [];
+
 export const spoken = (o) => `${o.size} ${o.color} ${o.shape} at ${Math.round(o.x)}, ${Math.round(o.y)}`;

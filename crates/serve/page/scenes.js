@@ -9,7 +9,7 @@ import { fileInput, readPicture } from "./files.js";
 import { HeatMap, legend } from "./heatmap.js";
 import { LiveRun } from "./live.js";
 import { LiveTab } from "./livetab.js";
-import { COLORS, INKS, MOST, SHAPES, SIZES, added, outline, packScene, randomScene, unpackScene, unusual } from "./scene.js";
+import { COLORS, INKS, MOST, SHAPES, SIZES, added, kin, outline, packScene, randomScene, unpackScene, unusual } from "./scene.js";
 import { cover } from "./sketch.js";
 import { Rivals, Words, face, lengthOf, openWord } from "./words.js";
 
@@ -245,7 +245,7 @@ export class Scenes extends LiveTab {
   openWord(r, place, node) {
     const token = this.runs[r]?.at(this.position)?.tokens[place];
     if (!token) return;
-    openWord(node, token, { pinned: this.pins.has(String(place)), pin: (word) => this.pin(place, word.trim()), free: () => this.pin(place, null) });
+    openWord(node, token, { kin: kin(token.text?.trim() ?? ""), pinned: this.pins.has(String(place)), pin: (word) => this.pin(place, word.trim()), free: () => this.pin(place, null) });
   }
 
   /** Fixes a word (or frees it) from the shown step on. */
@@ -278,6 +278,12 @@ export class Scenes extends LiveTab {
     this.stop();
     this.follow(runs);
     this.position = k;
+  }
+
+  /** A run that cannot go on from where it was starts anew with the pins. */
+  complain(error) {
+    if (error.status === 422 && this.runs.some((run) => run.body.resume)) this.begin();
+    else super.complain(error);
   }
 
   finished(r, run) {

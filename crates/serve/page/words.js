@@ -92,11 +92,12 @@ export function visible(text) {
   return { " ": "␣", "\n": "↵", "": "end", "<eos>": "end", "<pad>": "nothing" }[plain(text)] ?? text.trim();
 }
 
-/** The menu of a word: keep it, take a rival or any other, free it. `pin(word)`, `free()`. */
-export function openWord(button, token, { pin, free, pinned }) {
+/** The menu of a word: keep it, take a rival, one of its kin or any other, free it. `pin(word)`, `free()`. */
+export function openWord(button, token, { pin, free, pinned, kin = [] }) {
   const { text } = face(token);
   const item = (name, action, detail) => h("button", { type: "button", role: "menuitem", onclick: action }, h("span", { text: name }), detail && h("span", { class: "p", text: detail }));
-  const rivals = (token.rivals ?? []).filter(([, , word]) => word && word !== token.text && face({ id: 0, text: word }).kind === "word").slice(0, 5);
+  const rivals = (token.rivals ?? []).filter(([, p, word]) => p >= 0.005 && word !== token.text && face({ id: 0, text: word }).kind === "word").slice(0, 5);
+  const others = kin.filter((word) => word !== text && !rivals.some((r) => r[2] === word));
   const own = h("input", { type: "text", "aria-label": "Any other word", placeholder: "any other word", autocomplete: "off", spellcheck: "false" });
   const form = h("form", { onsubmit: (e) => {
     e.preventDefault();
@@ -107,8 +108,9 @@ export function openWord(button, token, { pin, free, pinned }) {
   openList(button, `What to do with ${text}`, [
     face(token).kind === "word" && !pinned && item(`Pin “${visible(text)}”`, () => pin(token.text)),
     pinned && item("Free it", free),
-    rivals.length > 0 && h("p", { class: "part", text: "Change it to" }),
+    h("p", { class: "part", text: "Change it to" }),
     ...rivals.map(([, p, word]) => item(visible(word), () => pin(word), percent(p))),
+    ...others.map((word) => item(word, () => pin(word))),
     form,
   ].filter(Boolean));
 }

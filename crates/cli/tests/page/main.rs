@@ -153,7 +153,7 @@ fn words_are_pinned_shapes_are_moved_and_gaps_are_filled() {
     // Rivals under the pointer; a click opens the menu, a word of one's own is pinned.
     b.click("[data-run=\"0\"] .word:nth-child(3)");
     b.wait("document.querySelectorAll('.rivals li').length > 1");
-    b.eval("(() => { document.querySelector('.list input').value = 'green'; document.querySelector('.list form').requestSubmit(); })()");
+    b.eval("[...document.querySelectorAll('.list button')].find((x) => x.textContent === 'green').click()");
     b.wait(&format!("{sentence}.startsWith('a large green')"));
     b.wait("document.querySelector('[data-run=\"0\"] .word:nth-child(3)').classList.contains('fixed')");
     b.wait("decodeURIComponent(location.hash).includes('\"2\":\"green\"')");
@@ -188,9 +188,9 @@ fn words_are_pinned_shapes_are_moved_and_gaps_are_filled() {
 
     // Gaps of a text, and its bits.
     b.open(&format!("{}/#/text?text={}", server.url, "ROMEO:%0AWhat ______ is it"));
-    b.wait("document.querySelectorAll('[data-run=\"0\"] .word.fixed').length >= 16");
+    b.wait("document.querySelectorAll('#panel-text [data-run=\"0\"] .word.fixed').length >= 16");
     b.wait("document.querySelectorAll('.strip rect').length > 20");
-    let filled = b.text("document.querySelector('[data-run=\"0\"] .words').textContent");
+    let filled = b.text("document.querySelector('#panel-text [data-run=\"0\"] .words').textContent");
     assert!(filled.starts_with("ROMEO:\nWhat ") && !filled[..22].contains('_'), "{filled}");
     b.screenshot("text-filled");
     b.is_quiet();
