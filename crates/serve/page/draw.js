@@ -9,7 +9,7 @@ import { LiveTab } from "./livetab.js";
 import { Sketch, cover, digitCanvas } from "./sketch.js";
 import { packDigits, unpackDigits } from "./state.js";
 
-const HARD = [25, 3, 104, 41, 65, 62, 91, 76]; // of the test images, those that a small model is least sure of
+const HARD = [3, 25, 104, 41, 65, 62, 91, 76]; // of the test images, those that a small model is least sure of
 
 export class Draw extends LiveTab {
   constructor(root, app) {
