@@ -44,6 +44,7 @@ fn a_drawn_digit_is_read_step_by_step() {
     b.wait("document.querySelector('.hint').checkVisibility()");
     draw_seven(&mut b);
     b.wait(&format!("{CELLS} >= 200"));
+    b.wait("location.hash.includes('d=')"); // nothing has changed for a moment
     complete(&mut b, 20);
     assert_eq!(answer(&mut b), "7");
     assert_eq!(b.text("document.querySelector('#live').textContent").split(',').next(), Some("digits says 7"));

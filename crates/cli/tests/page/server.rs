@@ -1,8 +1,11 @@
 //! `tweedie serve` at a free port, in a folder of its own.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -27,7 +30,21 @@ impl Server {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let url = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("it said {line:?}")).to_string();
-        Server { child, url, dir }
+        let server = Server { child, url, dir };
+        // A browser's console tells of each 503 while the models are being loaded.
+        while !server.is_ready() {
+            sleep(Duration::from_millis(50));
+        }
+        server
+    }
+
+    fn is_ready(&self) -> bool {
+        let host = self.url.trim_start_matches("http://");
+        let mut stream = TcpStream::connect(host).unwrap();
+        write!(stream, "GET /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+        let mut status = String::new();
+        BufReader::new(stream).read_line(&mut status).unwrap();
+        status.contains(" 200 ")
     }
 
     /// Begins to train digits, slowly enough to be watched.
