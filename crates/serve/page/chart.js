@@ -82,7 +82,7 @@ function reachOfSteps(points) {
 /** The numbers of metrics' rows as lines over steps: {"loss": [[step, value], …], …}. */
 export function curves(rows) {
   const found = {};
-  const skip = new Set(["step", "epoch", "event", "skipped", "best", "examples", "time", "images", "seconds"]);
+  const skip = new Set(["step", "epoch", "skipped", "best", "examples", "time", "images", "seconds", "eta", "waited"]);
   for (const row of rows) {
     if (!Number.isFinite(row.step)) continue;
     for (const [key, value] of Object.entries(row)) {

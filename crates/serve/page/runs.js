@@ -7,7 +7,12 @@ import { duration, h, note, short, throttle } from "./dom.js";
 import { savePng, saveSvg } from "./save.js";
 import { menu } from "./menu.js";
 
-const FIRST = ["loss", "accuracy", "score", "ema_accuracy", "ema_score", "exact", "lr", "grad_norm"];
+// What the numbers of metrics.jsonl are called here; the most telling first.
+const NAMES = {
+  loss: "Loss", top1: "Top-1 accuracy", ema_top1: "Top-1 accuracy, averaged weights", score: "Score", ema_score: "Score, averaged weights",
+  exact: "Exactly right", nll: "Negative log-likelihood", lr: "Learning rate", grad_norm: "Gradient norm", images_per_second: "Images per second",
+};
+const FIRST = Object.keys(NAMES);
 const TAB_OF = { class: "draw", caption: "scenes", text: "text" };
 const MOST = 4; // runs beside each other
 
@@ -160,7 +165,7 @@ export class Runs {
     if (!box) return;
     for (const key of this.charts.keys()) if (!keys.includes(key)) this.charts.delete(key);
     for (const key of keys) {
-      if (!this.charts.has(key)) this.charts.set(key, new Chart(key.replaceAll("_", " ")));
+      if (!this.charts.has(key)) this.charts.set(key, new Chart(NAMES[key] ?? key.replaceAll("_", " ")));
       this.charts.get(key).show(found.filter(([, c]) => c[key]).map(([name, c]) => ({ name, points: c[key] })));
     }
     const roots = keys.map((key) => this.charts.get(key).root);
