@@ -9,11 +9,11 @@ const AXIS = 22;
 
 export class HeatMap {
   /**
-   * `rows`: labels; `steps`: columns; `label`: room for them in pixels; `title`: for readers of the screen; `pick`: called with the step
-   * that was clicked.
+   * `title`: for readers of the screen; `label`: room for the rows' labels in pixels; `pick`: called with the step that was clicked;
+   * `compete`: whether one row is the winner.
    */
-  constructor({ title, label = 26, pick = () => {}, corner = "step" }) {
-    Object.assign(this, { title, label, pick, corner });
+  constructor({ title, label = 26, pick = () => {}, compete = true }) {
+    Object.assign(this, { title, label, pick, compete });
     this.rows = [];
     this.steps = 0;
     this.columns = [];
@@ -71,7 +71,7 @@ export class HeatMap {
     const ticks = this.ticks().map((k) =>
       s("text", { class: "tick", x: this.label + (k - 0.5) * cellWidth, y: height + 15, "text-anchor": "middle", text: String(k) }),
     );
-    const unit = s("text", { class: "tick", x: this.label - 8, y: height + 15, "text-anchor": "end", text: this.label >= 36 ? this.corner : "" });
+    const unit = s("text", { class: "tick", x: this.label - 8, y: height + 15, "text-anchor": "end", text: this.label >= 36 ? "step" : "" });
     svg.append(...this.labels, ...this.cells.flat(), ...this.bars, ...this.numbers, this.marker, ...ticks, unit);
     this.columns.forEach((values, i) => values && this.paint(i, values));
     this.show(this.shown);
@@ -106,7 +106,7 @@ export class HeatMap {
     this.marker.setAttribute("x", this.label + (k - 1) * this.cellWidth - 1);
     this.marker.classList.toggle("none", k < 1 || k > this.steps);
     const values = this.columns[k - 1];
-    const top = values ? Math.max(...values.filter(Number.isFinite)) : NaN;
+    const top = values && this.compete ? Math.max(...values.filter(Number.isFinite)) : NaN;
     this.bars.forEach((bar, r) => {
       const p = values?.[r];
       const wide = Number.isFinite(p) ? Math.max(p * this.barsWide, p > 0.001 ? 1.5 : 0) : 0;

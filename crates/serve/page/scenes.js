@@ -67,7 +67,7 @@ export class Scenes extends LiveTab {
       this.showRivals();
     };
     const words = new Words({ spaced: true, label: "The sentence, word by word", point, open: (place, node) => this.openWord(r, place, node) });
-    const map = new HeatMap({ title: "How sure the model is of each word at each step", label: 76, pick: (k) => this.seek(k) });
+    const map = new HeatMap({ title: "How sure the model is of each word at each step", label: 76, compete: false, pick: (k) => this.seek(k) });
     const mapTitle = h("h3", {});
     return { root: h("article", { class: "sentence", "data-run": r }, method, words.root), method, words, map, mapTitle, maps: h("article", { class: "card" }, h("header", {}, mapTitle), map.root) };
   }
