@@ -57,8 +57,8 @@ pub enum Error {
 }
 
 /// Jobs may go on for this long after the server was told to end; then they are told so, and all is over a little later.
-const DRAIN: Duration = Duration::from_millis(1800);
-const LAST: Duration = Duration::from_millis(600);
+const DRAIN: Duration = Duration::from_millis(1500);
+const LAST: Duration = Duration::from_millis(900);
 /// Pixels of an image in a request.
 const MOST_PIXELS: u64 = 40 << 20;
 

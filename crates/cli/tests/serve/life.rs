@@ -12,7 +12,7 @@ use super::{Server, digit, train};
 #[test]
 fn sigterm_ends_open_streams_within_three_seconds() {
     let mut server = Server::start(&["embedded:shakespeare"]);
-    let body = json!({"model": "shakespeare", "steps": 1000, "stream": true, "candidates": 16});
+    let body = json!({"model": "shakespeare", "steps": 1000, "stream": true, "candidates": 4});
     let open = || Events::open(server.address, "POST", "/v1/generate", &[], &body);
     let mut streams = [open(), open()];
     streams.iter_mut().for_each(|s| assert_eq!(s.next().unwrap().name, "start"));
