@@ -272,8 +272,10 @@ export class Scenes extends LiveTab {
       const { path, body } = this.request(model);
       const step = this.runs[r].steps[k - 1];
       const tokens = step.tokens.map((t) => t.id ?? model.vocab);
+      // Words that are settled stay so, but for those that the pins change.
+      const committed = step.tokens.map((t) => t.committed && !t.fixed);
       const before = this.runs[r].steps.slice(0, k);
-      return new LiveRun(path, { ...body, resume: { step: k, tokens } }, { before, changed: (run) => this.moved(run) });
+      return new LiveRun(path, { ...body, resume: { step: k, tokens, committed } }, { before, changed: (run) => this.moved(run) });
     });
     this.stop();
     this.follow(runs);

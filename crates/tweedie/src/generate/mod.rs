@@ -32,7 +32,7 @@ use crate::sample::{GraphUse, Request, Sampler, TokenSampler};
 use crate::trained::{Shared, Trained};
 
 /// Times drawn for each bound that candidates are ranked by, unless told otherwise.
-pub(crate) const RANK_DRAWS: usize = 8;
+pub const RANK_DRAWS: usize = 16;
 
 /// How many texts are worked on at a time.
 pub fn batch_size(t: &Trained) -> usize {

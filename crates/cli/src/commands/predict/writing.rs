@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tweedie::config::{Rank, SampleConfig, SamplerKind, Unmasking};
-use tweedie::generate::{Facts, Text, TextRequest, Wishes, batch_size, infill, prompt};
+use tweedie::generate::{Facts, RANK_DRAWS, Text, TextRequest, Wishes, batch_size, infill, prompt};
 use tweedie::run::Loaded;
 use tweedie::{Generator, Tensor};
 use tweedie_figures::Picture;
@@ -62,7 +62,7 @@ pub struct WritingArgs {
     #[arg(long, value_name = "FILE", value_parser = trace::file)]
     trace: Option<(PathBuf, trace::Form)>,
     /// Times drawn for each bound
-    #[arg(long, default_value_t = 16, value_name = "N", value_parser = numbers::whole(1..=100_000))]
+    #[arg(long, default_value_t = RANK_DRAWS, value_name = "N", value_parser = numbers::whole(1..=100_000))]
     draws: usize,
 }
 
