@@ -63,6 +63,7 @@ impl Browser {
         for domain in ["Page", "Runtime", "Log", "DOM"] {
             self.call(&format!("{domain}.enable"), json!({}));
         }
+        self.call("Page.bringToFront", json!({})); // a page in the background rests
     }
 
     /// One command of the protocol, and its answer; what the console says meanwhile is kept.
@@ -113,7 +114,7 @@ impl Browser {
     pub fn wait(&mut self, js: &str) {
         let until = Instant::now() + PATIENCE;
         while self.eval(&format!("Boolean({js})")) != true {
-            let body = || "document.body.innerText.slice(0, 2000)";
+            let body = || "document.visibilityState + document.body.innerText.slice(0, 2000)";
             assert!(Instant::now() < until, "never true: {js}\n{}\n{:?}", self.text(body()), self.troubles);
             std::thread::sleep(Duration::from_millis(30));
         }

@@ -59,7 +59,8 @@ impl Server {
         for set in ["model.encoder.depth=1", "model.denoiser.depth=1", "train.checkpoint_every=2"] {
             c.args(["--set", set]);
         }
-        Training(c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        let log = std::fs::File::create(self.dir.path().join("train.log")).unwrap();
+        Training(c.stdout(Stdio::null()).stderr(log).spawn().unwrap())
     }
 }
 
