@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
 
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, watch};
 
 use crate::engine::Command;
@@ -14,6 +15,7 @@ use crate::model::Registry;
 use crate::options::Options;
 use crate::runs::RunList;
 use crate::stats::Stats;
+use crate::stream::Stream;
 use crate::streams::{Names, Streams};
 
 /// KiB of request bodies that may be in memory at a time.
@@ -41,6 +43,8 @@ pub struct App {
     pub runs: RunList,
     /// To the engine's thread.
     pub engine: Sender<Command>,
+    /// Streams that have new events, to the task that wakes their readers.
+    changed: UnboundedSender<Vec<Arc<Stream>>>,
     /// Turns true when the server is to end.
     pub draining: watch::Receiver<bool>,
     /// Images that are decoded at a time.
@@ -53,7 +57,13 @@ pub struct App {
 
 impl App {
     /// With nothing loaded yet.
-    pub fn new(options: Options, address: SocketAddr, engine: Sender<Command>, draining: watch::Receiver<bool>) -> App {
+    pub fn new(
+        options: Options,
+        address: SocketAddr,
+        engine: Sender<Command>,
+        changed: UnboundedSender<Vec<Arc<Stream>>>,
+        draining: watch::Receiver<bool>,
+    ) -> App {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         App {
             address,
@@ -65,6 +75,7 @@ impl App {
             stats: Arc::new(Stats::default()),
             runs: RunList::new(options.runs.clone()),
             engine,
+            changed,
             draining,
             decoding: Arc::new(Semaphore::new(cores.max(2))),
             bodies: Semaphore::new(BODIES_KIB.max(options.max_body >> 10)),
@@ -87,6 +98,13 @@ impl App {
     /// Hand something to the engine.
     pub fn send(&self, command: Command) -> Result<()> {
         self.engine.send(command).map_err(|_| Problem::unavailable("the server is shutting down"))
+    }
+
+    /// Wake the readers of streams. Another thread does it: to wake a thread takes longer than to compute a row of a step.
+    pub fn wake(&self, changed: Vec<Arc<Stream>>) {
+        if let Err(unsent) = self.changed.send(changed) {
+            unsent.0.iter().for_each(|stream| stream.wake()); // the server ends
+        }
     }
 
     /// Places in the queue for so many jobs, all or none.

@@ -32,10 +32,12 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch as channel;
 
 use app::App;
 use engine::{Command, Engine};
+use stream::Stream;
 
 /// Why a server could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -106,11 +108,13 @@ pub fn run(options: Options, listening: impl FnOnce(SocketAddr)) -> Result<(), E
     let (commands, for_engine) = mpsc::channel();
     let (drain, draining) = channel::channel(false);
     let most = options.connections;
-    let app = Arc::new(App::new(options, address, commands, draining.clone()));
+    let (changed, to_wake) = unbounded_channel();
+    let app = Arc::new(App::new(options, address, commands, changed, draining.clone()));
     let signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let connections = runtime.spawn(net::serve(listener, routes::router(app.clone()), most, draining, DRAIN + LAST));
     runtime.spawn(end_on_signal(app.clone(), signals, drain));
     runtime.spawn(tidy(app.clone()));
+    runtime.spawn(wake(to_wake));
     let weak = Arc::downgrade(&app);
     Builder::new().name("watch".into()).spawn(move || watch::watch(&weak))?;
     listening(address);
@@ -132,6 +136,13 @@ async fn end_on_signal(app: Arc<App>, signals: (Signal, Signal), drain: channel:
     tokio::time::sleep(DRAIN + LAST + LAST / 4).await;
     // A step, or a model that is loaded, takes longer than anybody waits.
     std::process::exit(0);
+}
+
+/// Wake the readers of streams that have new events.
+async fn wake(mut changed: UnboundedReceiver<Vec<Arc<Stream>>>) {
+    while let Some(streams) = changed.recv().await {
+        streams.iter().for_each(|stream| stream.wake());
+    }
 }
 
 /// Forget streams that ended long ago.

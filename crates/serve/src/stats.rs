@@ -62,6 +62,8 @@ pub struct Stats {
     pub steps: AtomicU64,
     /// Seconds of a step.
     pub step_seconds: Histogram<10>,
+    /// Time of beginning with new requests, their encoders included.
+    pub admit_seconds: Histogram<10>,
     /// Seconds until the first step of a request.
     pub first: Histogram<10>,
     /// Requests that came to their end.
@@ -84,6 +86,7 @@ impl Default for Stats {
             rows: Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0]),
             steps: AtomicU64::new(0),
             step_seconds: Histogram::new(SECONDS),
+            admit_seconds: Histogram::new(SECONDS),
             first: Histogram::new(SECONDS),
             done: AtomicU64::new(0),
             failed: AtomicU64::new(0),
@@ -142,6 +145,7 @@ impl Stats {
         one("tweedie_resident_bytes", "gauge", "Resident memory.", resident().unwrap_or(0));
         self.rows.write(&mut out, "tweedie_batch_rows", "Rows in each step.");
         self.step_seconds.write(&mut out, "tweedie_step_seconds", "Time of a step.");
+        self.admit_seconds.write(&mut out, "tweedie_admit_seconds", "Time of beginning with new requests.");
         self.first.write(&mut out, "tweedie_first_step_seconds", "Time from a request to its first step.");
         out
     }

@@ -128,8 +128,19 @@ impl Stream {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Add an event; one after the end is lost.
+    /// Add an event, and wake whoever waits for it; one after the end is lost.
     pub fn push(&self, told: Told) {
+        self.add(told);
+        self.wake();
+    }
+
+    /// Wake whoever waits for an event.
+    pub fn wake(&self) {
+        self.changed.notify_waiters();
+    }
+
+    /// Add an event; who waits for it is to be woken afterwards.
+    pub fn add(&self, told: Told) {
         let mut inner = self.lock();
         if inner.ended.is_some() {
             return;
@@ -145,8 +156,6 @@ impl Stream {
             inner.bytes -= dropped;
             inner.first += 1;
         }
-        drop(inner);
-        self.changed.notify_waiters();
     }
 
     /// What stands at number `at`.

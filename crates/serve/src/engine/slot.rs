@@ -127,6 +127,7 @@ impl Slot {
         }
         let jobs: Vec<Job> = taken.iter().map(|(s, _)| s.job.clone()).collect();
         let waited: Vec<f64> = taken.iter().map(|(s, _)| milliseconds(s.stream.asked)).collect();
+        let begun = Instant::now();
         let admitted = match catch_unwind(AssertUnwindSafe(|| self.live.admit(jobs))) {
             Ok(admitted) => admitted,
             Err(_) => {
@@ -134,6 +135,7 @@ impl Slot {
                 return self.renew(app, &broken("the model failed at another request"));
             }
         };
+        app.stats.admit_seconds.add(begun.elapsed().as_secs_f64());
         for (((submission, rows), queue), result) in taken.into_iter().zip(waited).zip(admitted) {
             match result {
                 Ok(id) => {
@@ -162,13 +164,17 @@ impl Slot {
         app.stats.rows.add(rows as f64);
         app.stats.steps.fetch_add(1, Relaxed);
         app.stats.step_seconds.add(begun.elapsed().as_secs_f64());
+        let mut changed: Vec<Arc<Stream>> = Vec::with_capacity(rows);
         for (id, event) in events {
-            self.tell(app, id, event);
+            changed.extend(self.tell(app, id, event));
         }
+        app.wake(changed);
     }
 
-    fn tell(&mut self, app: &App, id: JobId, event: Event) {
-        let Some(r) = self.running.get_mut(&id) else { return };
+    /// Add an event to its stream, which is to be woken if somebody wants to hear of it.
+    fn tell(&mut self, app: &App, id: JobId, event: Event) -> Option<Arc<Stream>> {
+        let r = self.running.get_mut(&id)?;
+        let stream = r.stream.clone();
         match event {
             Event::Step(step) => {
                 if r.steps == 0 {
@@ -177,23 +183,25 @@ impl Slot {
                 }
                 r.steps += 1;
                 r.at = step.step;
-                if r.stream.steps_wanted {
-                    r.stream.push(Told::Step(step));
+                if !stream.steps_wanted {
+                    return None;
                 }
+                stream.add(Told::Step(step));
             }
             Event::Done(outcome) => {
                 let ms = Timing { total: milliseconds(r.stream.asked), ..r.timing };
                 let done = Done { outcome, ms, steps: r.steps, rows: r.rows };
                 app.stats.ended(true); // counted before it is told, so that who is told finds it counted
-                r.stream.push(Told::Done(Box::new(done)));
+                stream.add(Told::Done(Box::new(done)));
                 self.running.remove(&id);
             }
             Event::Failed(why) => {
                 app.stats.ended(false);
-                r.stream.push(Told::Error(Problem::internal(why)));
+                stream.add(Told::Error(Problem::internal(why)));
                 self.running.remove(&id);
             }
         }
+        Some(stream)
     }
 
     /// Fix tokens of the job of a stream; `None` where it is not here.

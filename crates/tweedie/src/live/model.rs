@@ -12,7 +12,7 @@ use super::network::Network;
 use super::plan::{Path, Plan};
 use super::{Event, Job, JobId, LiveStep, Outcome, Place};
 use crate::classify::{answer_of, check_numbers};
-use crate::config::NoiseKind;
+use crate::config::SampleConfig;
 use crate::error::{Error, Result};
 use crate::generate::{RANK_DRAWS, ending_of, free_ending, ranked, texts_of};
 use crate::process::Process;
@@ -171,7 +171,7 @@ impl LiveModel {
         let mut places = self.free.split_off(self.free.len() - images.len());
         places.sort_unstable();
         let at: Vec<usize> = places.iter().map(|place| *place as usize).collect();
-        match self.net.pool.put(&self.net.trained.model, &tensor, &at) {
+        match self.net.encode(&tensor, &at) {
             Ok(()) => Ok(places.into_iter().map(Seen::Place).collect()),
             Err(e) => {
                 self.free.extend(places);
@@ -369,26 +369,25 @@ impl LiveModel {
         }
     }
 
-    /// Be ready for batches of every size that occurs, so that no asker waits for kernels to be compiled: on a GPU one pass each, of
-    /// the sampler that `sample` names.
-    pub fn warm_up(&mut self, sample: &crate::config::SampleConfig) -> Result<()> {
-        let device = self.net.device();
-        if device == Device::Cpu {
-            return self.net.prepare(std::iter::empty(), NoiseKind::Auto).or(Ok(()));
-        }
+    /// Compute what the first asker would otherwise wait for: on a GPU kernels and products of batches of every size that occurs, of the
+    /// sampler that `sample` names.
+    pub fn warm_up(&mut self, sample: &SampleConfig) -> Result<()> {
         let image = self.trained().transform.as_ref().map(|t| vec![0.0; t.values()]);
         let job = Job { image, ..Job::new(sample) };
-        let rows = self.rows_of(&job).max(1);
-        let mut size = 1;
-        while size <= self.most.div_ceil(rows).next_power_of_two() {
-            for made in self.admit(vec![job.clone(); size.min(self.most)]) {
+        let most = match self.net.device() {
+            Device::Cpu => 1,
+            _ => self.most / self.rows_of(&job).max(1),
+        };
+        let sizes = std::iter::successors(Some(1), |size| (*size < most).then(|| (2 * size).min(most)));
+        // Twice: what is seen a second time is captured.
+        for size in sizes.flat_map(|size| [size; 2]) {
+            for made in self.admit(vec![job.clone(); size]) {
                 made?;
             }
             self.step()?;
             self.step()?;
             let all: Vec<JobId> = self.jobs.keys().copied().collect();
             all.into_iter().for_each(|id| self.remove(id));
-            size *= 2;
         }
         Ok(())
     }

@@ -1,16 +1,16 @@
 //! One pass of the network over rows that are each at a time of their own.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
+use tweedie_engine::cuda::{Cuda, Graph};
 use tweedie_engine::ops::blend::guide;
 use tweedie_engine::ops::tokens;
 use tweedie_engine::{DType, Device, Tape, Tensor, Var};
 
 use crate::config::NoiseKind;
 use crate::error::{Error, Result};
-use crate::model::{ContextPool, Input, Model, Pass};
-use crate::sample::{Projection, guides_features, head, projection};
+use crate::model::{Context, ContextPool, Input, Model, Pass};
+use crate::sample::{Captured, Graphs, Projection, guides_features, head, projection};
 use crate::trained::Trained;
 
 /// What the rows of a batch show to the network.
@@ -28,22 +28,44 @@ pub(super) struct Network {
     times: Times,
     /// Of TDD: noise as each setting draws it.
     projections: Vec<(NoiseKind, Projection)>,
+    /// Encoders of batches by their size, on a GPU.
+    encoders: Graphs<usize, Encoder>,
+}
+
+/// The encoder of a batch of some size, captured.
+struct Encoder {
+    images: Tensor,
+    graph: Graph,
+    made: Context,
+}
+
+impl Captured for Encoder {
+    fn size(&self) -> (usize, usize) {
+        (self.graph.nodes(), self.graph.memory())
+    }
 }
 
 /// Times as the blocks see them, each computed once.
 #[derive(Default)]
 struct Times {
-    rows: HashMap<usize, u32>,
+    /// Row of the table for each time, [`UNKNOWN`] where it has none.
+    rows: Vec<u32>,
     /// One after another.
     values: Vec<f32>,
     /// The same as f32 \[times, d\] on the device.
     table: Option<Tensor>,
 }
 
+const UNKNOWN: u32 = u32::MAX;
+
 impl Times {
+    fn row(&self, t: usize) -> Option<u32> {
+        self.rows.get(t).copied().filter(|row| *row != UNKNOWN)
+    }
+
     /// Know these too.
     fn learn(&mut self, model: &Model, times: impl Iterator<Item = usize>) -> Result<()> {
-        let mut missing: Vec<usize> = times.filter(|t| !self.rows.contains_key(t)).collect();
+        let mut missing: Vec<usize> = times.filter(|t| self.row(*t).is_none()).collect();
         missing.sort_unstable();
         missing.dedup();
         if missing.is_empty() {
@@ -53,17 +75,19 @@ impl Times {
         let p = Pass::inference(&tape, &model.params, model.dtype());
         let made = model.times(&p, &missing.iter().map(|t| *t as u32).collect::<Vec<_>>())?;
         self.values.extend(made.value().cast(DType::F32)?.to_vec()?);
-        for t in missing {
-            self.rows.insert(t, self.rows.len() as u32);
+        let (width, before) = (made.value().width(), self.table.as_ref().map_or(0, |table| table.shape()[0]));
+        for (row, t) in (before..).zip(&missing) {
+            self.rows.resize(self.rows.len().max(t + 1), UNKNOWN);
+            self.rows[*t] = row as u32;
         }
-        let shape = [self.rows.len(), made.value().width()];
+        let shape = [before + missing.len(), width];
         self.table = Some(Tensor::from_f32(&model.device(), &shape, self.values.clone())?);
         Ok(())
     }
 
     /// Those of a batch: \[…, d\] for the shape of `times`.
     fn of(&self, tape: &Tape, shape: &[usize], times: &[usize], dtype: DType) -> Result<Var> {
-        let row = |t: &usize| self.rows.get(t).copied().ok_or_else(|| Error::Input(format!("time {t} is not known")));
+        let row = |t: &usize| self.row(*t).ok_or_else(|| Error::Input(format!("time {t} is not known")));
         let ids: Vec<u32> = times.iter().map(row).collect::<Result<_>>()?;
         let Some(table) = &self.table else { return Err(Error::Input("no time is known".into())) };
         let ids = Tensor::from_u32(&table.device(), shape, ids)?;
@@ -75,7 +99,9 @@ impl Network {
     /// With room for the conditions of so many images.
     pub fn new(trained: Rc<Trained>, images: usize) -> Network {
         let pool = ContextPool::new(&trained.model, images);
-        Network { trained, pool, times: Times::default(), projections: Vec::new() }
+        let sizes = images.next_power_of_two().ilog2() as usize + 1;
+        let encoders = Graphs::new().with_room(sizes);
+        Network { trained, pool, times: Times::default(), projections: Vec::new(), encoders }
     }
 
     pub fn model(&self) -> &Model {
@@ -105,6 +131,28 @@ impl Network {
     pub fn projection(&self, noise: NoiseKind) -> Result<&Projection> {
         let found = self.projections.iter().find(|p| p.0 == noise);
         found.map(|p| &p.1).ok_or_else(|| Error::Input("this model does not read noisy vectors".into()))
+    }
+
+    /// Encode images \[B, …\] and keep the first of them at `places`, one each.
+    pub fn encode(&mut self, images: &Tensor, places: &[usize]) -> Result<()> {
+        let m = &self.trained.model;
+        let encode = |images: &Tensor| {
+            let tape = Tape::inference();
+            m.context(&Pass::inference(&tape, &m.params, m.dtype()), Some(images), true)
+        };
+        let capture = |c: &Cuda| {
+            let images = Tensor::zeros(&m.device(), images.shape(), images.dtype())?;
+            let (graph, made) = c.capture(|| encode(&images))?;
+            Ok(Encoder { images, graph, made })
+        };
+        let replay = |e: &Encoder| {
+            e.images.overwrite(images)?;
+            e.graph.launch()?;
+            Ok(e.made.clone())
+        };
+        let size = images.shape().first().copied().unwrap_or(0);
+        let made = self.encoders.replay_or_record(&m.device(), size, || encode(images), capture, replay)?;
+        self.pool.put(&made, places)
     }
 
     /// Logits of rows, whose conditions lie at `places` and whose `times` are one for each or one for each token; rows may be longer than

@@ -6,7 +6,7 @@ use tweedie_engine::ops::{elementwise, tokens};
 use tweedie_engine::{DType, Tape, Tensor, Var};
 
 use super::context::{Keys, Seen};
-use super::{Context, Model, Pass};
+use super::{Context, Model};
 use crate::error::{Error, Result};
 
 /// Places for the conditions of images, and one more for the null condition.
@@ -41,19 +41,16 @@ impl ContextPool {
         self.places
     }
 
-    /// Encode images \[B, …\] and keep the first of them at `places`, one each.
-    pub fn put(&mut self, model: &Model, images: &Tensor, places: &[usize]) -> Result<()> {
-        if images.shape().first().is_none_or(|b| *b < places.len()) || places.iter().any(|p| *p >= self.places) {
-            return Err(Error::Input(format!("images {:?} for places {places:?} of {}", images.shape(), self.places)));
+    /// Keep the first conditions of `made`, which has the null condition too, at `places`, one each.
+    pub fn put(&mut self, made: &Context, places: &[usize]) -> Result<()> {
+        if places.iter().any(|p| *p >= self.places) {
+            return Err(Error::Input(format!("there are {} places for conditions, not {places:?}", self.places)));
         }
-        let tape = Tape::inference();
-        let p = Pass::inference(&tape, &model.params, model.dtype());
-        let made = model.context(&p, Some(images), true)?;
         let mut held = match self.held.take() {
             Some(held) => held,
-            None => Held::like(&made, self.places)?,
+            None => Held::like(made, self.places)?,
         };
-        held.write(&made, places)?;
+        held.write(made, places)?;
         self.held = Some(held);
         Ok(())
     }

@@ -23,7 +23,7 @@ pub struct GraphUse {
 }
 
 /// The size of a captured graph.
-pub(super) trait Captured {
+pub(crate) trait Captured {
     /// Nodes and bytes.
     fn size(&self) -> (usize, usize);
 }
@@ -38,8 +38,9 @@ enum Slot<E> {
 
 /// Captured graphs by what they depend on, such as the batch size. Weights may not change while this lives: a graph holds their
 /// addresses.
-pub(super) struct Graphs<K, E> {
+pub(crate) struct Graphs<K, E> {
     wanted: bool,
+    most: usize,
     slots: RefCell<Vec<(K, Slot<E>)>>,
     replays: Cell<usize>,
     failure: RefCell<Option<String>>,
@@ -52,7 +53,13 @@ impl<K: PartialEq, E: Captured> Graphs<K, E> {
     /// `TWEEDIE_GRAPHS=0` in the environment switches them off everywhere.
     pub fn new() -> Graphs<K, E> {
         let wanted = std::env::var_os("TWEEDIE_GRAPHS").is_none_or(|v| v != "0");
-        Graphs { wanted, slots: RefCell::default(), replays: Cell::new(0), failure: RefCell::default() }
+        Graphs { wanted, most: MOST, slots: RefCell::default(), replays: Cell::new(0), failure: RefCell::default() }
+    }
+
+    /// With room for so many of them.
+    #[must_use]
+    pub fn with_room(self, most: usize) -> Graphs<K, E> {
+        Graphs { most: most.max(1), ..self }
     }
 
     pub fn allow(&mut self, wanted: bool) {
@@ -90,7 +97,7 @@ impl<K: PartialEq, E: Captured> Graphs<K, E> {
         let Some(at) = at else {
             let result = direct()?;
             let mut slots = self.slots.borrow_mut();
-            if slots.len() == MOST {
+            if slots.len() == self.most {
                 slots.remove(0);
             }
             slots.push((key, Slot::Seen));

@@ -38,6 +38,7 @@ pub(crate) use classes::mean_vote;
 pub use classes::{ClassSampler, sample_logits};
 pub use denoise::{At, Denoise};
 pub use graphs::GraphUse;
+pub(crate) use graphs::{Captured, Graphs};
 pub use limits::Ending;
 pub(crate) use limits::Kept;
 pub use masked::Fill;
