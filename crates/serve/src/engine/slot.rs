@@ -125,7 +125,9 @@ impl Slot {
         if taken.is_empty() {
             return;
         }
-        let jobs: Vec<Job> = taken.iter().map(|(s, _)| s.job.clone()).collect();
+        let at: Vec<usize> = taken.iter().map(|(s, _)| s.job.resume.as_ref().map_or(0, |r| r.step)).collect();
+        let empty = Job::new(&self.model.sample);
+        let jobs: Vec<Job> = taken.iter_mut().map(|(s, _)| std::mem::replace(&mut s.job, empty.clone())).collect();
         let waited: Vec<f64> = taken.iter().map(|(s, _)| milliseconds(s.stream.asked)).collect();
         let begun = Instant::now();
         let admitted = match catch_unwind(AssertUnwindSafe(|| self.live.admit(jobs))) {
@@ -136,13 +138,12 @@ impl Slot {
             }
         };
         app.stats.admit_seconds.add(begun.elapsed().as_secs_f64());
-        for (((submission, rows), queue), result) in taken.into_iter().zip(waited).zip(admitted) {
+        for ((((submission, rows), queue), at), result) in taken.into_iter().zip(waited).zip(at).zip(admitted) {
             match result {
                 Ok(id) => {
-                    let Submission { stream, deadline, place, job } = submission;
+                    let Submission { stream, deadline, place, .. } = submission;
                     drop(place);
                     let timing = Timing { queue, ..Timing::default() };
-                    let at = job.resume.map_or(0, |r| r.step);
                     self.running.insert(id, Running { stream, deadline, rows, timing, steps: 0, at });
                 }
                 Err(e) => submission.fail(app, problem(&e)),

@@ -59,7 +59,7 @@ fn submit(app: &App, stream: &Arc<Stream>, asked: &Asked, job: Job, place: Place
     app.send(Command::Submit(Box::new(Submission { stream: stream.clone(), job, deadline, place })))
 }
 
-fn streamed(app: &App, model: &Arc<Described>, asked: Asked, mut places: Vec<Place>) -> Result<Response> {
+fn streamed(app: &App, model: &Arc<Described>, mut asked: Asked, mut places: Vec<Place>) -> Result<Response> {
     let Some(place) = places.pop() else { return Err(Problem::internal("a stream without a place")) };
     let id = app.names.next("r-");
     let sample = &asked.job.sample;
@@ -67,7 +67,8 @@ fn streamed(app: &App, model: &Arc<Described>, asked: Asked, mut places: Vec<Pla
     stream.push(Told::Start(start(app, &stream, model.steps_taken(sample))));
     app.streams.put(&stream);
     let reading = stream.read();
-    submit(app, &stream, &asked, asked.job.clone(), place).inspect_err(|p| stream.push(Told::Error(p.clone())))?;
+    let job = std::mem::replace(&mut asked.job, Job::new(&model.sample));
+    submit(app, &stream, &asked, job, place).inspect_err(|p| stream.push(Told::Error(p.clone())))?;
     Ok(follow(reading, 0))
 }
 

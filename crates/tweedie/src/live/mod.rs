@@ -12,7 +12,10 @@ mod plan;
 
 pub use model::LiveModel;
 
-use serde::Serialize;
+use std::ops::Deref;
+
+use serde::{Serialize, Serializer};
+use tweedie_engine::ops::choose::MAX_TOP;
 
 use crate::classify::Answer;
 use crate::config::SampleConfig;
@@ -113,7 +116,39 @@ pub struct Place {
     /// Whether the sampler has made up its mind: it is revealed (the masked twin), or committed (a commit order).
     pub committed: bool,
     /// The most likely ones.
-    pub top: Vec<(u32, f64)>,
+    pub top: Top,
+}
+
+/// The most likely tokens of a place with their probabilities, up to eight: a slice that needs no memory of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Top {
+    all: [(u32, f64); MAX_TOP],
+    len: usize,
+}
+
+impl FromIterator<(u32, f64)> for Top {
+    fn from_iter<I: IntoIterator<Item = (u32, f64)>>(from: I) -> Top {
+        let mut top = Top::default();
+        for (to, one) in top.all.iter_mut().zip(from) {
+            *to = one;
+            top.len += 1;
+        }
+        top
+    }
+}
+
+impl Deref for Top {
+    type Target = [(u32, f64)];
+
+    fn deref(&self) -> &[(u32, f64)] {
+        &self.all[..self.len]
+    }
+}
+
+impl Serialize for Top {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.iter())
+    }
 }
 
 /// The result of a job.

@@ -157,8 +157,8 @@ impl LiveModel {
         let Some(first) = images.first() else { return Ok(Vec::new()) };
         let (device, e) = (self.net.device(), &self.net.model().config().encoder);
         let size = if device == Device::Cpu { images.len() } else { images.len().next_power_of_two() };
-        let padded = images.iter().chain(std::iter::repeat(first)).take(size);
-        let values: Vec<f32> = padded.flat_map(|image| image.iter().copied()).collect();
+        let padded: Vec<&[f32]> = images.iter().copied().chain(std::iter::repeat(*first)).take(size).collect();
+        let values = padded.concat();
         let tensor = Tensor::from_f32(&device, &[size, e.channels, e.image, e.image], values)?;
         if !self.net.model().has_denoiser() {
             let logits = self.net.class_logits(&tensor)?;
