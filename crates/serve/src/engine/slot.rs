@@ -36,6 +36,9 @@ impl Submission {
     }
 }
 
+/// One part in so many of a batch may join at a step.
+const BURST: usize = 8;
+
 /// A job that is worked on.
 struct Running {
     stream: Arc<Stream>,
@@ -111,9 +114,12 @@ impl Slot {
     }
 
     /// Begin with as many as there is room for, in the order in which they came. One that is larger than the room there can be goes alone.
+    /// A burst is spread over some steps: the encoders of all of it would hold up whoever runs, and those who begin together ask together
+    /// again.
     pub fn admit(&mut self, app: &App) {
         let (mut room, mut taken) = (self.live.room(), Vec::new());
-        while let Some(next) = self.waiting.front() {
+        let joiners = (self.most / BURST).max(1);
+        while let Some(next) = self.waiting.front().filter(|_| taken.len() < joiners) {
             let rows = self.live.rows_of(&next.job);
             let alone = self.running.is_empty() && taken.is_empty();
             if rows > room && !alone {
