@@ -66,7 +66,9 @@ pub struct Schedule {
 
 /// Vocab-aware schedules made last, by steps, classes and λ: each takes a tenth of a second, and every request that follows one asks for
 /// it.
-static VOCAB_AWARE: Mutex<Vec<((usize, usize, u64), Schedule)>> = Mutex::new(Vec::new());
+static VOCAB_AWARE: Mutex<Vec<(VocabAwareKey, Schedule)>> = Mutex::new(Vec::new());
+/// Steps, classes and the bits of λ.
+type VocabAwareKey = (usize, usize, u64);
 const MOST_KNOWN: usize = 16;
 
 /// No single step destroys more than this share of the signal.

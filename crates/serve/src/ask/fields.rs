@@ -241,7 +241,7 @@ fn check(field: &Field, value: &Value, most_steps: usize) -> Result<()> {
         Kind::Number(low, high) if !value.as_f64().is_some_and(|v| (low..=high).contains(&v)) => {
             wrong(&format!("a number from {low} to {high}"))
         }
-        Kind::Text if !value.as_str().is_some_and(|v| v.len() <= MOST_TEXT) => {
+        Kind::Text if value.as_str().is_none_or(|v| v.len() > MOST_TEXT) => {
             wrong(&format!("a text of at most {MOST_TEXT} bytes"))
         }
         Kind::OneOf(names) if !value.as_str().is_some_and(|v| names.contains(&v)) => {

@@ -170,7 +170,7 @@ impl Engine {
         let model = self.slots[old].model.clone();
         let fresh = load(&model.origin.path, &self.device).and_then(|loaded| {
             let described = Arc::new(Described::new(name, model.origin.clone(), &loaded)?);
-            Ok(Slot::new(described, Rc::new(loaded.trained), self.app.options.max_batch)?)
+            Slot::new(described, Rc::new(loaded.trained), self.app.options.max_batch)
         });
         match fresh {
             Ok(fresh) if fresh.model.checkpoint == model.checkpoint && fresh.model.step == model.step => {}

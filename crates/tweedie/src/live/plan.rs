@@ -37,18 +37,21 @@ pub(super) struct Path {
     pub steps: Vec<Times>,
 }
 
+/// Seed and example that address the noise of a row.
+pub(super) type Address = (u64, u32);
+
 /// The rows of a job.
 pub(super) struct Plan {
     pub path: Rc<Path>,
-    /// Seed and example of each candidate or vote.
-    pub rows: Vec<(u64, u32)>,
+    /// Of each candidate or vote.
+    pub rows: Vec<Address>,
     /// Where the rows begin: the steps taken and the tokens.
     pub start: (usize, Vec<u32>),
     pub kept: Kept,
     /// The fixed tokens, and those that an earlier run has committed.
     pub committed: Vec<u32>,
     /// Of classes: one step from noise, for the posterior.
-    pub posterior: Option<(Rc<Path>, Vec<(u64, u32)>)>,
+    pub posterior: Option<(Rc<Path>, Vec<Address>)>,
     pub top: usize,
 }
 

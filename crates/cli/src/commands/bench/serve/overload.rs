@@ -35,7 +35,7 @@ pub fn run(target: &Target, clients: usize, time: Duration, json: bool) -> Resul
     note("one client alone, then capacity");
     let alone_before = load(target, 1, PROBE, None);
     let capacity = load(target, clients, PROBE, None).per_second;
-    if !(capacity > 0.0) {
+    if capacity.is_nan() || capacity <= 0.0 {
         return Err(Failure::input("the server answers nothing; its capacity cannot be measured"));
     }
     let rate = 4.0 * capacity;
