@@ -84,7 +84,7 @@ pub struct Loaded {
 }
 
 /// Load a model: from a run folder (its best checkpoint, else the newest intact one), from one checkpoint folder, from a
-/// [file](crate::model_file), or one that comes with the program (`embedded:NAME`, [`embedded`](crate::embedded)).
+/// [file](crate::model_file), or one that comes with the program (`embedded:NAME`, [`crate::embedded`]).
 pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision) -> Result<Loaded> {
     let embedded = embedded::name_in(path);
     let single = embedded.is_some() || model_file::is_named_so(path);

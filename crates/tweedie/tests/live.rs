@@ -93,11 +93,16 @@ fn image(i: u32) -> Vec<f32> {
     cases::random(100 + i, &[64], 1.0).to_vec().unwrap()
 }
 
+/// Text, tokens, bound and likeness.
+type OneText = (String, Vec<u32>, Option<(f64, f64)>, Option<f64>);
+/// Probability, entropy and the likeliest ones of each place.
+type Numbers = Vec<(f64, f64, Vec<f64>)>;
+
 /// What is compared: every number of the steps, and the result.
 #[derive(Debug, PartialEq)]
 enum End {
     Class(Answer),
-    Texts(Vec<(String, Vec<u32>, Option<(f64, f64)>, Option<f64>)>),
+    Texts(Vec<OneText>),
 }
 
 fn texts(all: Vec<Text>) -> End {
@@ -105,7 +110,7 @@ fn texts(all: Vec<Text>) -> End {
 }
 
 /// A job by the front that commands use: probabilities, entropies and likeliest ones of each step, then the result.
-fn alone(t: &Rc<Trained>, job: &Job) -> (Vec<Vec<(f64, f64, Vec<f64>)>>, End) {
+fn alone(t: &Rc<Trained>, job: &Job) -> (Vec<Numbers>, End) {
     let images = job.image.clone().map(|v| Tensor::from_f32(&CPU, &[1, 1, 8, 8], v).unwrap());
     if t.tokenizer.is_none() {
         let c = Classifier::new(t.clone(), &job.sample).unwrap();
@@ -137,7 +142,7 @@ fn numbers(token: tweedie::generate::Token) -> (f64, f64, Vec<f64>) {
     (token.p, token.entropy, token.top.into_iter().map(|t| t.1).collect())
 }
 
-fn told(step: &LiveStep) -> Vec<(f64, f64, Vec<f64>)> {
+fn told(step: &LiveStep) -> Numbers {
     let of = |place: &tweedie::live::Place| (place.p, place.entropy, place.top.iter().map(|t| t.1).collect());
     step.places.iter().map(of).collect()
 }
@@ -145,8 +150,8 @@ fn told(step: &LiveStep) -> Vec<(f64, f64, Vec<f64>)> {
 /// All jobs in one model, each joining so many steps after the one before.
 fn together(t: &Rc<Trained>, jobs: &[Job], apart: usize) -> Vec<(Vec<LiveStep>, End)> {
     let mut live = LiveModel::new(t.clone(), 64).unwrap();
-    let (mut ids, mut steps, mut ends): (Vec<JobId>, HashMap<JobId, Vec<LiveStep>>, HashMap<JobId, End>) =
-        Default::default();
+    let mut ids: Vec<JobId> = Vec::new();
+    let (mut steps, mut ends): (HashMap<JobId, Vec<LiveStep>>, HashMap<JobId, End>) = Default::default();
     let mut left = jobs.iter().cloned().collect::<std::collections::VecDeque<_>>();
     let mut round = 0;
     while !left.is_empty() || !live.is_idle() {

@@ -1,7 +1,7 @@
 //! Sampling for many askers at once: requests join and leave between steps, each at a time of its own.
 //!
 //! [`LiveModel`] holds the sampling runs ([`Job`]s) of one model. [`LiveModel::step`] takes one step of all of them and tells what each
-//! came to ([`Event`]). Rows that go through the same kernels are one batch, a [`lane`], whatever their times, seeds and guidance weights;
+//! came to ([`Event`]). Rows that go through the same kernels are one batch, a lane, whatever their times, seeds and guidance weights;
 //! noise is addressed by row. What a job gets does not depend on the others, and it is what [`Classifier`](crate::Classifier) and
 //! [`Generator`](crate::Generator) give: to the bit on the CPU, within rounding on a GPU, whose products differ with their size.
 
