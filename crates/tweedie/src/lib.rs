@@ -32,7 +32,7 @@
 //! | [`schedule`], [`process`] | ᾱ_t; corrupting, Bayes' rule, reverse steps |
 //! | [`model`], [`config`], [`settings`], [`recipe`] | networks, and every setting of a run |
 //! | [`loss`], [`bound`] | what is minimised; how likely tokens are |
-//! | [`trained`], [`sample`], [`generate`], [`classify`] | a trained network in use: logits, tokens, texts, classes, traces |
+//! | [`trained`], [`sample`], [`generate`], [`classify`], [`live`] | a trained network in use: logits, tokens, texts, classes, traces; for many askers at once |
 //! | [`metrics`], [`calibration`], [`evaluate`] | scores, over whole data sets; probabilities that can be trusted |
 //! | [`train`], [`session`], [`run`], [`runs`], [`run_dir`], [`checkpoint`] | training, on disk |
 //! | [`model_file`], [`embedded`] | a trained model as one file, and those that come with the program |
@@ -61,7 +61,6 @@ pub mod checkpoint;
 pub mod classify;
 pub mod config;
 pub mod data;
-pub mod embedded;
 pub mod error;
 pub mod evaluate;
 pub mod files;
@@ -74,7 +73,6 @@ pub mod live;
 pub mod loss;
 pub mod metrics;
 pub mod model;
-pub mod model_file;
 pub mod process;
 pub mod progress;
 pub mod random;
@@ -102,6 +100,7 @@ pub use error::{Error, Result};
 pub use generate::Generator;
 pub use image::Image;
 pub use process::{Process, Times, Update};
+pub use run::{embedded, model_file};
 pub use sample::{Denoise, Sampler};
 pub use schedule::{Schedule, ScheduleKind};
 pub use session::{Finished, Session};

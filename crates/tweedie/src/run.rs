@@ -1,5 +1,8 @@
 //! A trained model, back from the folder of its run or from a file: [`load`].
 
+pub mod embedded;
+pub mod model_file;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,10 +12,8 @@ use tweedie_engine::{Device, Params};
 use crate::checkpoint::{self, Chosen, State};
 use crate::config::{Config, Precision};
 use crate::data::Task;
-use crate::embedded;
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::model_file;
 use crate::run_dir::RunDir;
 use crate::tensors::{self, NamedTensor};
 use crate::tokenize::Tokenizer;
@@ -84,7 +85,7 @@ pub struct Loaded {
 }
 
 /// Load a model: from a run folder (its best checkpoint, else the newest intact one), from one checkpoint folder, from a
-/// [file](crate::model_file), or one that comes with the program (`embedded:NAME`, [`crate::embedded`]).
+/// [file](model_file), or one that comes with the program (`embedded:NAME`, [`embedded`]).
 pub fn load(path: &Path, weights: Weights, device: &Device, precision: Precision) -> Result<Loaded> {
     let embedded = embedded::name_in(path);
     let single = embedded.is_some() || model_file::is_named_so(path);

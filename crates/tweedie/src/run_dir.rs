@@ -22,6 +22,11 @@ use crate::limits::{SETTINGS_BYTES, SMALL_BYTES};
 use crate::settings;
 use metrics::each_line;
 
+/// What stands before the name of a model that comes with the program.
+pub(crate) const EMBEDDED: &str = "embedded:";
+/// What such a model is for, in words.
+pub(crate) const EMBEDDED_USES: &str = "classify, caption, generate, trace and eval take it, and export with --out";
+
 const CONFIG: &str = "config.toml";
 /// What makes a folder a checkpoint.
 const STATE: &str = "state.json";
@@ -109,8 +114,8 @@ impl RunDir {
         let around = path.ancestors().skip(1).take(2).find(|p| RunDir::is_run(p));
         let around = around.map(|run| if run.as_os_str().is_empty() { ".".into() } else { run.display().to_string() });
         Err(Error::Input(match around {
-            _ if crate::embedded::name_in(path).is_some() => {
-                format!("{shown} comes with the program and is no run: {}", crate::embedded::USES)
+            _ if path.to_str().is_some_and(|p| p.starts_with(EMBEDDED)) => {
+                format!("{shown} comes with the program and is no run: {EMBEDDED_USES}")
             }
             _ if !path.exists() => match like(path) {
                 Some(run) => format!("{shown} is not a run: there is no such folder; did you mean {}?", run.display()),

@@ -22,10 +22,13 @@ use blame::blame;
 /// Prefix of environment variables that are settings.
 const ENV_PREFIX: &str = "TWEEDIE_";
 /// Variables with that prefix that say something else.
-pub const NOT_SETTINGS: [&str; 7] = [
+pub const NOT_SETTINGS: [&str; 9] = [
     "TWEEDIE_CACHE",
     "TWEEDIE_CUDA_PATH",
     "TWEEDIE_REQUIRE_NVRTC",
+    "TWEEDIE_REQUIRE_CHROMIUM",
+    // Of `tweedie serve`.
+    "TWEEDIE_API_KEY",
     "TWEEDIE_SHARED",
     // Switches off one way of being fast (docs/speed-notes.md).
     "TWEEDIE_GRAPHS",

@@ -18,14 +18,12 @@ pub use tweedie_models::{Embedded, Quality, SHAKESPEARE};
 
 use crate::config::Precision;
 use crate::error::{Error, Result};
-use crate::model_file;
-use crate::run::Loaded;
+use crate::run_dir::EMBEDDED;
+
+use super::{Loaded, model_file};
 
 /// What comes before the name in a path.
-pub const PREFIX: &str = "embedded:";
-
-/// What such a model is for, in words.
-pub(crate) const USES: &str = "classify, caption, generate, trace and eval take it, and export with --out";
+pub const PREFIX: &str = EMBEDDED;
 
 /// All of them, with their names, what they are, and how good.
 pub fn all() -> &'static [Embedded] {

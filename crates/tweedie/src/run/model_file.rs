@@ -14,10 +14,11 @@ use crate::data::Task;
 use crate::error::{Error, Result};
 use crate::files::{open, write_atomic};
 use crate::limits::fits;
-use crate::run::{Loaded, Parts, check_tokenizer};
 use crate::settings;
 use crate::tensors::{self, NamedTensor};
 use crate::tokenize::Tokenizer;
+
+use super::{Loaded, Parts, check_tokenizer};
 
 /// What the name of such a file ends in.
 pub const EXTENSION: &str = "tdd";
