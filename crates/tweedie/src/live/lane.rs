@@ -14,7 +14,7 @@ use super::{JobId, LiveStep, Place};
 use crate::config::{Start, Unmasking};
 use crate::error::{Error, Result};
 use crate::process::{Process, Times, Update};
-use crate::sample::{BuiltIn, DRAWS, Estimate, REVEALS, STREAM, factors, guidance_at, project, softmax};
+use crate::sample::{BuiltIn, DRAWS, Estimate, REVEALS, STREAM, argmax, factors, guidance_at, project, softmax};
 
 /// What a row is to its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,13 +245,20 @@ fn live_step(net: &Network, row: &Row, t: usize, read: &Read, r: usize, classes:
             top: top.map(|(id, log_p)| (*id, f64::from(*log_p).exp())).collect(),
         }
     };
+    let mut places: Vec<Place> = (0..n).map(place).collect();
+    let classes = classes.map(|logits| softmax(logits));
+    // Of a class the likeliest one is told, whichever the sampler goes on with.
+    if let (Some(p), Some(place)) = (&classes, places.first_mut()) {
+        let best = argmax(p);
+        (place.id, place.p) = (Some(best as u32), p[best]);
+    }
     LiveStep {
         step: row.at,
         of: row.path.steps.len(),
         t,
         alpha_bar: net.trained.process.schedule().alpha_bar(t),
-        places: (0..n).map(place).collect(),
-        classes: classes.map(|logits| softmax(logits)),
+        places,
+        classes,
     }
 }
 

@@ -57,5 +57,7 @@ fn pairs_are_guided_each_by_its_own() {
     assert_eq!(guided(1.0).to_vec().unwrap(), [1.0, 2.0, -1.0, 0.5]);
     assert_eq!(guided(0.0).to_vec().unwrap(), [10.0, 20.0, 4.0, 0.5]);
     assert!(guide(&random(0, &[3, 2], 1.0), &weight(1.0)).is_err());
-    assert!(guide(&pairs, &random(0, &[2], 1.0)).is_err());
+    let each = Tensor::from_f32(&Device::Cpu, &[2], vec![3.0, 0.0]).unwrap();
+    assert_eq!(guide(&pairs, &each).unwrap().to_vec().unwrap(), [-17.0, -34.0, 4.0, 0.5]);
+    assert!(guide(&pairs, &random(0, &[3], 1.0)).is_err());
 }
