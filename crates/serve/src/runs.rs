@@ -56,8 +56,7 @@ impl RunList {
     /// The list, at most a moment old.
     pub async fn all(&self, app: &Arc<App>) -> Result<Arc<Listing>> {
         let mut kept = self.kept.lock().await;
-        if let Some((at, listing)) = kept.as_ref().filter(|k| k.0.elapsed() < FRESH) {
-            let _ = at;
+        if let Some((_, listing)) = kept.as_ref().filter(|k| k.0.elapsed() < FRESH) {
             return Ok(listing.clone());
         }
         let folder = self.folder.clone();
