@@ -31,7 +31,7 @@ fn main() -> Result<()> {
         let tokens = (0..64).map(|i| (i * i + step) % 3).collect(); // three classes of the ten
         let rows = Rows::new(tokens, (0..64).map(|i| 1 + i * 999 / 63).collect());
         let tape = Tape::new();
-        let pass = Pass { tape: &tape, params: &model.params, dtype: DType::F32, drop: None, recompute: false };
+        let pass = Pass::inference(&tape, &model.params, DType::F32);
         let at = noise.later(step);
         let loss = TddLoss { process: &process, config: &config.loss, noise: NoiseOf::Drawn(&at) };
         let loss = loss.of(&pass, &model, None, &rows)?;

@@ -9,7 +9,7 @@ use tweedie_engine::{DType, Device, Noise, Tape, Tensor, Var, rng};
 
 use crate::config::{LossConfig, LossKind, MaskWeight, SmoothingIn};
 use crate::error::{Error, Result};
-use crate::model::{Context, Input, Model, Pass, Sizes};
+use crate::model::{Context, EncoderGradient, Input, Model, Pass, Sizes};
 use crate::process::Process;
 
 /// One noisy copy per row; rows of one image follow each other.
@@ -37,6 +37,8 @@ pub struct Rows {
     /// With `loss.smoothing_in = "prior"`, of mixed images: the chance of each class before anything is seen, smoothed, \[rows·N·V\]. `None`:
     /// the clean token, smoothed.
     pub prior: Option<Vec<f32>>,
+    /// With `loss.direct`, of mixed images: what the direct path alone is trained to say, \[rows·V\]. `None`: the clean token.
+    pub direct: Option<Vec<f32>>,
     /// Tokens that are shown clean, \[rows·N\]: at the first timestep, whatever that of their row. `None`: no per-token times.
     pub clean: Option<Vec<bool>>,
     /// A weight per clean token, \[rows·N\], such as less for padding ([`token_weights`]); `None`: 1 for all.
@@ -57,6 +59,7 @@ impl Rows {
             examples: (0..rows as u32).collect(),
             targets: None,
             prior: None,
+            direct: None,
             clean: None,
             weights: None,
             normaliser: None,
@@ -98,6 +101,7 @@ impl Rows {
             examples: of(&self.examples, &range, 1),
             targets: self.targets.as_ref().map(|q| of(q, &range, n.saturating_mul(vocab))),
             prior: self.prior.as_ref().map(|q| of(q, &range, n.saturating_mul(vocab))),
+            direct: self.direct.as_ref().map(|q| of(q, &range, vocab)),
             clean: self.clean.as_ref().map(|k| of(k, &range, n)),
             weights: self.weights.as_ref().map(|w| of(w, &range, n)),
             normaliser: self.normaliser,
@@ -141,15 +145,24 @@ fn normaliser(weights: impl Iterator<Item = f32>, terms: usize) -> Result<f64> {
     }
 }
 
-/// The condition of each row: computed once per image and handed to its copies.
-fn rows_context(p: &Pass, model: &Model, images: Option<&Tensor>, rows: &Rows) -> Result<Context> {
+/// The condition of each row: computed once per image and handed to its copies. What the direct path says of each row comes with it,
+/// for a loss of its own, which reaches the encoder whatever `reaches` says of the other.
+fn rows_context(
+    p: &Pass,
+    model: &Model,
+    images: Option<&Tensor>,
+    rows: &Rows,
+    reaches: EncoderGradient,
+) -> Result<(Context, Option<Var>)> {
     let r = rows.t.len();
     let b = images.map_or(r, |i| i.shape().first().copied().unwrap_or(0));
     if b == 0 || r == 0 || !r.is_multiple_of(b) {
         return Err(Error::Input(format!("{r} noisy rows do not go with {b} images")));
     }
     let drop = (images.is_some() && rows.drop.iter().any(|d| *d != 0)).then_some(&rows.drop[..]);
-    model.context(p, images, drop.is_some())?.rows(p.tape, r / b, drop)
+    let context = model.context_of(p, images, drop.is_some(), reaches)?.rows(p.tape, r / b, drop)?;
+    let direct = context.direct().cloned();
+    Ok((if reaches == EncoderGradient::None { context.with_direct_detached(p.tape) } else { context }, direct))
 }
 
 /// Sizes of a batch's tokens and weights must agree, tokens be classes of the model and times those of a process of `steps` steps.
@@ -217,7 +230,7 @@ impl TddLoss<'_> {
     pub fn of(&self, p: &Pass, model: &Model, images: Option<&Tensor>, rows: &Rows) -> Result<Var> {
         let (device, sizes) = (model.device(), model.sizes());
         let count = check_rows(model, rows, self.process.steps())?;
-        let context = rows_context(p, model, images, rows)?;
+        let (context, direct) = rows_context(p, model, images, rows, self.config.encoder_gradient)?;
         let noisy = rows.corrupt(self.process, &device, (sizes.tokens, sizes.vocab), &self.noise)?;
         let times = rows.token_times(sizes.tokens);
         let shown = if rows.clean.is_some() { &times } else { &rows.t };
@@ -227,7 +240,10 @@ impl TddLoss<'_> {
             LossKind::CrossEntropy => {
                 let (targets, smoothing) = match self.smooths_prior() {
                     true => (self.posterior_targets(rows, noisy, shown)?, 0.0),
-                    false => (Target::of_rows(rows, &device, sizes.vocab)?, self.config.smoothing),
+                    false => {
+                        let soft = rows.targets.as_deref();
+                        (Target::new(&rows.tokens, soft, &device, sizes.vocab)?, self.config.smoothing)
+                    }
                 };
                 cross_entropy(p, model, &features, &targets, weights.as_ref(), smoothing)?
             }
@@ -243,7 +259,20 @@ impl TddLoss<'_> {
                 mean_square::mean_square(p.tape, &logits, &target, weights.as_ref())?
             }
         };
-        Ok(elementwise::mean(p.tape, &per_token)?)
+        let loss = elementwise::mean(p.tape, &per_token)?;
+        match direct.filter(|_| self.config.direct > 0.0) {
+            Some(direct) => self.add_direct_loss(p, model, &loss, &direct, rows),
+            None => Ok(loss),
+        }
+    }
+
+    /// `loss` with that of the direct path alone: the cross-entropy of `direct` \[rows, 1, width\] by the head, which is the twin's.
+    fn add_direct_loss(&self, p: &Pass, model: &Model, loss: &Var, direct: &Var, rows: &Rows) -> Result<Var> {
+        let targets = Target::new(&rows.tokens, rows.direct.as_deref(), &model.device(), model.sizes().vocab)?;
+        let features = model.direct_features(p, direct)?;
+        let each = cross_entropy(p, model, &features, &targets, None, self.config.smoothing)?;
+        let mean = elementwise::mean(p.tape, &each)?;
+        Ok(elementwise::add(p.tape, loss, &elementwise::scale(p.tape, &mean, self.config.direct)?)?)
     }
 
     fn smooths_prior(&self) -> bool {
@@ -311,11 +340,12 @@ enum Target {
 }
 
 impl Target {
-    fn of_rows(rows: &Rows, device: &Device, vocab: usize) -> Result<Target> {
-        let count = rows.tokens.len();
-        Ok(match &rows.targets {
-            None => Target::Hard(Tensor::from_u32(device, &[count], rows.tokens.clone())?),
-            Some(q) => Target::Soft(Tensor::from_f32(device, &[count, vocab], q.clone())?),
+    /// The distributions `soft`, or else the classes `tokens`.
+    fn new(tokens: &[u32], soft: Option<&[f32]>, device: &Device, vocab: usize) -> Result<Target> {
+        let count = tokens.len();
+        Ok(match soft {
+            None => Target::Hard(Tensor::from_u32(device, &[count], tokens.to_vec())?),
+            Some(q) => Target::Soft(Tensor::from_f32(device, &[count, vocab], q.to_vec())?),
         })
     }
 }
@@ -409,7 +439,7 @@ impl MddLoss<'_> {
         if self.masked.len() != count {
             return Err(Error::Input(format!("{} masks for {count} tokens", self.masked.len())));
         }
-        let context = rows_context(p, model, images, rows)?;
+        let (context, _) = rows_context(p, model, images, rows, EncoderGradient::Full)?;
         let hidden = |(t, m): (&u32, &bool)| if *m { sizes.vocab as u32 } else { *t };
         let seen = rows.tokens.iter().zip(self.masked).map(hidden).collect();
         let seen = Tensor::from_u32(&device, &[rows.t.len(), sizes.tokens], seen)?;

@@ -43,7 +43,7 @@ fn images() -> Tensor {
 }
 
 fn loss(m: &Model, tape: &Tape) -> Var {
-    let p = Pass { tape, params: &m.params, dtype: DType::F32, drop: None, recompute: false };
+    let p = Pass::inference(tape, &m.params, DType::F32);
     if !m.has_denoiser() {
         let targets = ClassTargets::Hard(vec![4, 0, 6]);
         return mdd_class_loss(&p, m, &images(), &targets, 0.1).unwrap();

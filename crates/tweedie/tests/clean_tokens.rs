@@ -78,7 +78,7 @@ fn loss(m: &mut Model, rows: &Rows, weighted: bool) -> (f64, Vec<Vec<f32>>) {
     let tape = Tape::new();
     m.params.discard_grads();
     let loss = {
-        let p = Pass { tape: &tape, params: &m.params, dtype: DType::F32, drop: None, recompute: false };
+        let p = Pass::inference(&tape, &m.params, DType::F32);
         let noise = Noise::new(&CPU, 5, 1, 0).unwrap();
         let l = LossConfig { weighted, smoothing: 0.0, ..LossConfig::default() };
         let loss = TddLoss { process: &process(), config: &l, noise: NoiseOf::Drawn(&noise) };

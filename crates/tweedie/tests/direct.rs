@@ -4,23 +4,35 @@ mod common;
 
 use common::assert_gradient;
 use tweedie::config::{LossConfig, ModelConfig};
-use tweedie::loss::{NoiseOf, Rows, TddLoss};
-use tweedie::model::{ConditionAttention, DenoiserConfig, DenoiserKind, Model, Pass, Sizes, VitConfig};
+use tweedie::loss::{ClassTargets, NoiseOf, Rows, TddLoss, mdd_class_loss};
+use tweedie::model::{
+    ConditionAttention, DenoiserConfig, DenoiserKind, EncoderGradient, Method, Model, Pass, Sizes, VitConfig,
+};
 use tweedie::sample::{Conditioned, Denoise};
-use tweedie::{Process, Schedule, ScheduleKind};
+use tweedie::{Config, Process, Schedule, ScheduleKind};
 use tweedie_engine::ops::noisy_input::noisy_input;
-use tweedie_engine::{DType, Device, Noise, Tape, Tensor, cases};
+use tweedie_engine::{DType, Device, Noise, Tape, Tensor, Var, cases};
 
 const CPU: Device = Device::Cpu;
 const SIZES: Sizes = Sizes { vocab: 7, tokens: 1 };
 const IMAGES: usize = 3;
-const DIRECT: &str = "denoiser.direct.weight";
+const HEAD: &str = "denoiser.head.weight";
+const WIDTH: usize = 24;
+const CONDITION: usize = 16;
 
 fn config(kind: DenoiserKind, condition_attention: ConditionAttention) -> ModelConfig {
     let mut c = ModelConfig::preset("digits").unwrap();
-    c.encoder =
-        VitConfig { image: 8, patch: 4, channels: 1, width: 16, depth: 1, heads: 2, drop_path: 0.0, class_tokens: 1 };
-    c.denoiser = DenoiserConfig { kind, condition_attention, direct: true, ..DenoiserConfig::new(24, 1, 2) };
+    c.encoder = VitConfig {
+        image: 8,
+        patch: 4,
+        channels: 1,
+        width: CONDITION,
+        depth: 1,
+        heads: 2,
+        drop_path: 0.0,
+        class_tokens: 1,
+    };
+    c.denoiser = DenoiserConfig { kind, condition_attention, direct: true, ..DenoiserConfig::new(WIDTH, 1, 2) };
     c
 }
 
@@ -45,12 +57,31 @@ fn rows() -> Rows {
     Rows { drop: vec![0, 1, 0, 0, 1, 0], ..Rows::new(tokens, vec![1000, 800, 600, 400, 200, 1]) }
 }
 
-fn loss(m: &Model, tape: &Tape) -> tweedie_engine::Var {
+fn loss(m: &Model, tape: &Tape, config: &LossConfig, rows: &Rows) -> Var {
     let noise = Noise::new(&CPU, 1, 1, 0).unwrap();
-    let p = Pass { tape, params: &m.params, dtype: DType::F32, drop: None, recompute: false };
-    let (process, config) = (process(), LossConfig::default());
-    let l = TddLoss { process: &process, config: &config, noise: NoiseOf::Drawn(&noise) };
-    l.of(&p, m, Some(&images()), &rows()).unwrap()
+    let p = Pass::inference(tape, &m.params, DType::F32);
+    let process = process();
+    let l = TddLoss { process: &process, config, noise: NoiseOf::Drawn(&noise) };
+    l.of(&p, m, Some(&images()), rows).unwrap()
+}
+
+/// Weight of the direct path's own loss, and what of the other reaches the encoder.
+fn with_loss(direct: f32, encoder_gradient: EncoderGradient) -> LossConfig {
+    LossConfig { direct, encoder_gradient, ..LossConfig::default() }
+}
+
+fn value(m: &Model, name: &str) -> Vec<f32> {
+    m.params.value(m.params.find(name).unwrap()).to_vec().unwrap()
+}
+
+fn grad(m: &Model, name: &str) -> Vec<f32> {
+    m.params.grad(m.params.find(name).unwrap()).unwrap().to_vec().unwrap()
+}
+
+/// The head's weights with those of the direct path changed.
+fn with_path(head: &[f32], path: impl Fn(f32) -> f32) -> Vec<f32> {
+    let of = |(i, w): (usize, &f32)| if i % (WIDTH + CONDITION) < WIDTH { *w } else { path(*w) };
+    head.iter().enumerate().map(of).collect()
 }
 
 /// Logits \[2·B, V\] of a batch, each with its condition and without.
@@ -60,30 +91,31 @@ fn pairs(m: &Model) -> Vec<f32> {
     let noisy = Rows::new(vec![1, 2, 3], vec![300; 3]);
     let noisy = noisy.corrupt(&process(), &CPU, (1, SIZES.vocab), &NoiseOf::Drawn(&noise)).unwrap();
     let tape = Tape::inference();
-    let (w, zero) = (network.weight().unwrap().unwrap().clone(), Tensor::zeros(&CPU, &[24], DType::F32).unwrap());
+    let (w, zero) = (network.weight().unwrap().unwrap().clone(), Tensor::zeros(&CPU, &[WIDTH], DType::F32).unwrap());
     let u = noisy_input(&tape, &noisy, &tape.constant(w), &tape.constant(zero), DType::F32).unwrap();
     network.logits_of_pairs(u.value(), 300.into()).unwrap().to_vec().unwrap()
 }
 
-/// W_head·P·c on top of what the blocks say, and nothing of it where the condition is dropped.
+/// W·c on top of what the blocks say, and nothing of it where the condition is dropped.
 #[test]
 fn it_adds_a_linear_map_of_the_condition_where_there_is_one() {
     for (kind, attention) in KINDS {
         let mut m = Model::new(&config(kind, attention), SIZES, &CPU, DType::F32, 3).unwrap();
-        let value = |m: &Model, name: &str| m.params.value(m.params.find(name).unwrap()).to_vec().unwrap();
-        let (direct, head) = (value(&m, DIRECT), value(&m, "denoiser.head.weight"));
+        let head = value(&m, HEAD);
         let tape = Tape::inference();
         let p = Pass::inference(&tape, &m.params, DType::F32);
         let c = m.condition(&p, &images()).unwrap().value().to_vec().unwrap();
+        let alone = m.direct_logits(&p, &images()).unwrap().unwrap().value().to_vec().unwrap();
         let with = pairs(&m);
-        m.params.set(m.params.find(DIRECT).unwrap(), &vec![0.0; direct.len()]).unwrap();
+        m.params.set(m.params.find(HEAD).unwrap(), &with_path(&head, |_| 0.0)).unwrap();
         let without = pairs(&m);
         for i in 0..IMAGES {
-            let f: Vec<f32> = (0..24).map(|j| (0..16).map(|k| direct[j * 16 + k] * c[i * 16 + k]).sum()).collect();
             for v in 0..SIZES.vocab {
-                let adds: f32 = (0..24).map(|j| head[v * 24 + j] * f[j]).sum();
+                let w = &head[v * (WIDTH + CONDITION) + WIDTH..(v + 1) * (WIDTH + CONDITION)];
+                let adds: f32 = (0..CONDITION).map(|k| w[k] * c[i * CONDITION + k]).sum();
                 let at = 2 * i * SIZES.vocab + v;
                 assert!((with[at] - without[at] - adds).abs() < 1e-4, "{kind:?} {attention:?}: {adds}");
+                assert!((alone[i * SIZES.vocab + v] - adds).abs() < 1e-4, "the path alone: {adds}"); // the bias is 0
                 assert!(adds.abs() > 1e-6);
                 assert_eq!(with[at + SIZES.vocab], without[at + SIZES.vocab], "{kind:?} {attention:?}, dropped");
             }
@@ -93,18 +125,91 @@ fn it_adds_a_linear_map_of_the_condition_where_there_is_one() {
 
 #[test]
 fn its_gradients_agree_with_finite_differences() {
-    let value = |m: &Model| loss(m, &Tape::inference()).value().item().unwrap();
     for (kind, attention) in KINDS {
-        let mut m = Model::new(&config(kind, attention), SIZES, &CPU, DType::F32, 3).unwrap();
-        let tape = Tape::new();
-        let start = loss(&m, &tape);
-        tape.backward(&start, Some(&mut m.params)).unwrap();
-        // Of the path itself, and of the encoder that it leads from.
-        for name in [DIRECT, "encoder.norm.weight"] {
-            let every = m.params.value(m.params.find(name).unwrap()).len() / 6;
-            assert_gradient(&mut m, name, every, &format!("{kind:?}"), value);
+        for config in [LossConfig::default(), with_loss(0.7, EncoderGradient::Full)] {
+            let mut m = Model::new(&self::config(kind, attention), SIZES, &CPU, DType::F32, 3).unwrap();
+            let value = |m: &Model| loss(m, &Tape::inference(), &config, &rows()).value().item().unwrap();
+            let tape = Tape::new();
+            let start = loss(&m, &tape, &config, &rows());
+            tape.backward(&start, Some(&mut m.params)).unwrap();
+            // Of the path itself, and of the encoder that it leads from.
+            for name in [HEAD, "encoder.norm.weight"] {
+                let every = m.params.value(m.params.find(name).unwrap()).len() / 6;
+                assert_gradient(&mut m, name, every, &format!("{kind:?}, {}", config.direct), value);
+            }
         }
     }
+}
+
+/// The encoder's gradients under a loss.
+fn encoder_gradients(m: &mut Model, loss: impl FnOnce(&Model, &Tape) -> Var) -> Vec<(String, Vec<f32>)> {
+    let tape = Tape::new();
+    m.params.discard_grads();
+    let loss = loss(m, &tape);
+    tape.backward(&loss, Some(&mut m.params)).unwrap();
+    let names: Vec<String> = m.params.iter().map(|p| p.0.to_string()).filter(|n| n.starts_with("encoder.")).collect();
+    names.into_iter().map(|n| (n.clone(), grad(m, &n))).collect()
+}
+
+fn worst(a: &[(String, Vec<f32>)], b: &[(String, Vec<f32>)]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let of = |((n, x), (m, y)): (&(String, Vec<f32>), &(String, Vec<f32>))| {
+        assert_eq!(n, m);
+        x.iter().zip(y).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max)
+    };
+    a.iter().zip(b).map(of).fold(0.0, f32::max)
+}
+
+/// Where the denoising loss does not reach the encoder, that learns exactly what the twin's would from the same head.
+#[test]
+fn the_encoder_has_the_twins_gradient_where_the_denoising_loss_does_not_reach_it() {
+    for (kind, attention) in KINDS {
+        let c = config(kind, attention);
+        let mut m = Model::new(&c, SIZES, &CPU, DType::F32, 3).unwrap();
+        let mut twin = Model::new(&ModelConfig { method: Method::Mdd, ..c }, SIZES, &CPU, DType::F32, 3).unwrap();
+        for name in twin.params.iter().map(|p| p.0.to_string()).collect::<Vec<_>>() {
+            let values = match name.as_str() {
+                "head.weight" => {
+                    value(&m, HEAD).chunks_exact(WIDTH + CONDITION).flat_map(|w| w[WIDTH..].to_vec()).collect()
+                }
+                "head.bias" => value(&m, "denoiser.head.bias"),
+                name => value(&m, name),
+            };
+            twin.params.set(twin.params.find(&name).unwrap(), &values).unwrap();
+        }
+        // Mixed images: two labels each, of which a noisy copy has one.
+        let soft: Vec<f32> =
+            (0..IMAGES * SIZES.vocab).map(|i| [0.7, 0.3][(i % SIZES.vocab > 2) as usize] / 3.0).collect();
+        let copies = soft.chunks_exact(SIZES.vocab).flat_map(|q| q.repeat(2)).collect();
+        let rows = Rows { direct: Some(copies), drop: vec![0; 2 * IMAGES], ..rows() };
+        let want = encoder_gradients(&mut twin, |m, tape| {
+            let p = Pass::inference(tape, &m.params, DType::F32);
+            mdd_class_loss(&p, m, &images(), &ClassTargets::Soft(soft.clone()), 0.1).unwrap()
+        });
+        let mut got = |config: LossConfig| encoder_gradients(&mut m, |m, tape| loss(m, tape, &config, &rows));
+        let nothing = got(with_loss(0.0, EncoderGradient::None)); // of parameters that no loss reached yet: 0
+        assert!(nothing.iter().all(|g| g.1.iter().all(|x| *x == 0.0)));
+        let none = got(with_loss(1.0, EncoderGradient::None));
+        assert!(worst(&none, &want) < 1e-6, "{kind:?}: {}", worst(&none, &want));
+        assert!(worst(&got(with_loss(1.0, EncoderGradient::Direct)), &want) > 1e-4);
+        assert!(
+            worst(&got(with_loss(0.0, EncoderGradient::Direct)), &got(with_loss(0.0, EncoderGradient::Full))) > 1e-5
+        );
+    }
+}
+
+#[test]
+fn losses_of_a_path_that_is_not_there_are_refused() {
+    let wrong = |sets: &[(&str, &str)]| {
+        let mut c = Config::preset("digits").unwrap();
+        for (key, value) in sets {
+            c = c.with(key, *value).unwrap();
+        }
+        c.check().unwrap_err().to_string()
+    };
+    assert!(wrong(&[("loss.encoder_gradient", "direct")]).contains("model.denoiser.direct"));
+    let e = wrong(&[("loss.encoder_gradient", "none"), ("model.denoiser.direct", "true")]);
+    assert!(e.contains("loss.direct = 1"), "{e}");
 }
 
 #[test]

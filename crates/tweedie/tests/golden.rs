@@ -90,7 +90,7 @@ fn worst(file: &str, device: &Device, dtype: DType) -> f64 {
         model.params.discard_grads();
         let tape = Tape::new();
         let loss = {
-            let p = Pass { tape: &tape, params: &model.params, dtype, drop: None, recompute: name == "smoothed" };
+            let p = Pass { recompute: name == "smoothed", ..Pass::inference(&tape, &model.params, dtype) };
             let config = LossConfig { weighted, smoothing, ..LossConfig::default() };
             let loss = TddLoss { process: &process, config: &config, noise: noise() };
             loss.of(&p, &model, Some(&images), &rows).unwrap()

@@ -64,7 +64,7 @@ fn run(m: &mut Model, split: bool, drop: bool, recompute: bool) -> (Vec<f32>, Ve
     let tape = Tape::new();
     m.params.discard_grads();
     let features = {
-        let p = Pass { tape: &tape, params: &m.params, dtype: DType::F32, drop: None, recompute };
+        let p = Pass { recompute, ..Pass::inference(&tape, &m.params, DType::F32) };
         let mask = Tensor::from_u32(&Device::Cpu, &[DROP.len()], DROP.to_vec()).unwrap();
         let mask = drop.then_some(&mask);
         if split {

@@ -260,7 +260,7 @@ fn an_own_schedule_trains_and_samples() {
         let noise = Noise::new(&CPU, 3, 1, step).unwrap();
         let tape = Tape::new();
         let loss = {
-            let p = Pass { tape: &tape, params: &model.params, dtype: DType::F32, drop: None, recompute: false };
+            let p = Pass::inference(&tape, &model.params, DType::F32);
             let loss = TddLoss { process: &process, config: &loss_config, noise: NoiseOf::Drawn(&noise) };
             loss.of(&p, &model, None, &Rows::new(tokens, times)).unwrap()
         };

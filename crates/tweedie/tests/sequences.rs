@@ -50,7 +50,7 @@ fn images(b: usize) -> Tensor {
 }
 
 fn pass<'a>(tape: &'a Tape, m: &'a Model) -> Pass<'a> {
-    Pass { tape, params: &m.params, dtype: DType::F32, drop: None, recompute: false }
+    Pass::inference(tape, &m.params, DType::F32)
 }
 
 /// −ln p of every clean token, in f64.

@@ -9,7 +9,7 @@ use super::sample::MOST_STEPS;
 use crate::data::Task;
 use crate::error::{Error, Result};
 use crate::limits::{fits, within};
-use crate::model::{ConditionAttention, Conditioning, DenoiserKind};
+use crate::model::{ConditionAttention, Conditioning, DenoiserKind, EncoderGradient, Method};
 use crate::schedule::ScheduleKind;
 
 impl Config {
@@ -51,6 +51,7 @@ impl Config {
             return wrong(format!("{what}; set one of the two"));
         }
         self.check_clean_tokens()?;
+        self.check_direct()?;
         self.sample.check()
     }
 
@@ -66,6 +67,7 @@ impl Config {
         within("process.steps", process.steps, 1..=MOST_STEPS)?;
         within("process.lambda", process.lambda, (Excluded(0.0), Included(1.0)))?;
         within("loss.smoothing", loss.smoothing, 0.0..1.0)?;
+        within("loss.direct", loss.direct, 0.0..=1e3)?;
         within("loss.pad_weight", loss.pad_weight, 0.0..=1.0)?;
         within("train.epochs", t.epochs, 1..=1_000_000)?;
         within("train.batch", t.batch, 1..=1 << 20)?;
@@ -107,6 +109,22 @@ impl Config {
         let what =
             format!("a step of train.batch = {}, train.noisy_copies = {} with this network", t.batch, t.noisy_copies);
         fits(what, both).map_err(Error::Input)
+    }
+
+    /// What is said of the direct path needs one; the twin of the same settings has none, and none of this.
+    fn check_direct(&self) -> Result<()> {
+        let (loss, wrong) = (&self.loss, |what: &str| Err(Error::Input(what.into())));
+        if self.model.method == Method::Mdd {
+            return Ok(());
+        }
+        let used = loss.direct > 0.0 || loss.encoder_gradient != EncoderGradient::Full;
+        if used && !self.model.denoiser.direct {
+            return wrong("loss.direct and loss.encoder_gradient need model.denoiser.direct = true");
+        }
+        if loss.encoder_gradient == EncoderGradient::None && loss.direct == 0.0 && !self.model.freeze_encoder {
+            return wrong("loss.encoder_gradient = \"none\" leaves the encoder untrained; set loss.direct = 1");
+        }
+        Ok(())
     }
 
     /// Clean tokens have a time of their own, and not every network can tell its tokens one each.

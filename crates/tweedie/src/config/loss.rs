@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::EncoderGradient;
+
 /// What the network is trained to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -65,6 +67,10 @@ pub struct LossConfig {
     pub pad_weight: f32,
     /// How masked tokens count (MDD of sequences).
     pub mask_weight: MaskWeight,
+    /// Weight of a second cross-entropy, of what the direct path says alone (TDD with `model.denoiser.direct`): the twin's loss.
+    pub direct: f32,
+    /// What of the denoising loss reaches the encoder (TDD with `model.denoiser.direct`).
+    pub encoder_gradient: EncoderGradient,
 }
 
 impl Default for LossConfig {
@@ -77,6 +83,8 @@ impl Default for LossConfig {
             mixed: MixedTarget::Posterior,
             pad_weight: 1.0,
             mask_weight: MaskWeight::Inverse,
+            direct: 0.0,
+            encoder_gradient: EncoderGradient::Full,
         }
     }
 }

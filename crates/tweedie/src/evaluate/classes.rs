@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tweedie_engine::{Device, Tensor};
+use tweedie_engine::{Device, Tape, Tensor};
 
 use super::{in_order, nothing_read};
 use crate::calibration::Calibration;
@@ -10,6 +10,7 @@ use crate::config::{Config, SampleConfig, Weights};
 use crate::data::{self, Batch, Loader, Skipped, Source};
 use crate::error::{Error, Result};
 use crate::metrics::Classification;
+use crate::model::Pass;
 use crate::progress::{self, Work};
 use crate::sample::{ClassSampler, Posterior, Prediction};
 use crate::trained::Trained;
@@ -67,6 +68,20 @@ pub fn classes_by(
         Ok(())
     })?;
     Ok(metrics)
+}
+
+/// As [`classes`], by the direct path alone (`model.denoiser.direct`), without any denoising; none where the model has no such path.
+pub fn direct_path(t: &Trained, source: &Source, config: &Config, limit: usize) -> Result<Option<Classification>> {
+    let logits = |images: &Tensor| -> Result<Option<Vec<f32>>> {
+        let (tape, m) = (Tape::inference(), &t.model);
+        let p = Pass::inference(&tape, &m.params, m.dtype());
+        let logits = m.direct_logits(&p, images)?;
+        Ok(logits.map(|l| l.value().to_vec()).transpose()?)
+    };
+    if !t.model.has_direct_path() {
+        return Ok(None);
+    }
+    classes_by(t, source, config, limit, |images, _| Ok(logits(images)?.unwrap_or_default())).map(Some)
 }
 
 /// What the model's posterior says of images, at its own temperature, as logits.

@@ -4,7 +4,9 @@
 mod classes;
 mod texts;
 
-pub use classes::{Posteriors, calibrate, class_batches, classes, classes_by, classes_quietly, posteriors};
+pub use classes::{
+    Posteriors, calibrate, class_batches, classes, classes_by, classes_quietly, direct_path, posteriors,
+};
 pub use texts::{Bounded, Captions, DRAWS, bounds, bounds_until, captions, captions_until, samples};
 
 use crate::config::Config;

@@ -111,6 +111,23 @@ pub struct DenoiserConfig {
     /// dropped. The blocks then stand no longer between the encoder and the loss.
     #[serde(default)]
     pub direct: bool,
+    /// Self-conditioning: the denoiser also reads its own prediction of a first pass; in training in half of the steps, in use always, which
+    /// takes two passes for each. For both methods.
+    #[serde(default)]
+    pub self_condition: bool,
+}
+
+/// What of the denoising loss reaches the encoder (`loss.encoder_gradient`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EncoderGradient {
+    /// All of it.
+    #[default]
+    Full,
+    /// What goes along the direct path, nothing through the denoiser's blocks.
+    Direct,
+    /// Nothing: the encoder learns by `loss.direct` alone, as the twin's does.
+    None,
 }
 
 impl DenoiserConfig {
@@ -124,6 +141,7 @@ impl DenoiserConfig {
             condition_attention: ConditionAttention::default(),
             positions: Positions::default(),
             direct: false,
+            self_condition: false,
         }
     }
 

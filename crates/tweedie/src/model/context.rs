@@ -36,7 +36,7 @@ impl Input<'_> {
 #[derive(Clone, Debug)]
 pub struct Context {
     pub(super) seen: Seen,
-    /// Of the direct path: what the condition adds to the features, \[B, 1, d\]; zero where it is dropped.
+    /// Of the direct path: what it leads to the head, \[B, 1, width\]; zero where the condition is dropped.
     pub(super) direct: Option<Var>,
 }
 
@@ -64,6 +64,17 @@ pub(super) struct Keys {
 }
 
 impl Context {
+    /// What the direct path leads to the head, if there is one.
+    pub(crate) fn direct(&self) -> Option<&Var> {
+        self.direct.as_ref()
+    }
+
+    /// The same, but no gradient goes back along the direct path.
+    pub(crate) fn with_direct_detached(self, tape: &Tape) -> Context {
+        let direct = self.direct.map(|d| tape.constant(d.value().clone()));
+        Context { direct, ..self }
+    }
+
     /// One row per noisy copy: every example `k` times in a row, and the null condition in the rows whose `drop` (B·k of
     /// them) is not 0.
     pub fn rows(&self, tape: &Tape, k: usize, drop: Option<&[u32]>) -> Result<Context> {
@@ -101,7 +112,7 @@ impl Context {
     }
 }
 
-/// What the direct path adds, for `k` rows of each example: nothing where the condition is dropped.
+/// What the direct path leads to the head, for `k` rows of each example: nothing where the condition is dropped.
 fn direct_rows(tape: &Tape, direct: &Var, k: usize, drop: Option<&[u32]>) -> Result<Var> {
     let all = tokens::repeat(tape, direct, k)?;
     let Some(drop) = drop else { return Ok(all) };

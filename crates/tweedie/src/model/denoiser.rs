@@ -3,11 +3,10 @@
 use std::ops::Range;
 
 use tweedie_engine::ops::attention::Rows;
-use tweedie_engine::ops::linear::linear;
 use tweedie_engine::ops::noisy_input::noisy_input;
 use tweedie_engine::ops::rotary::RotaryTable;
 use tweedie_engine::ops::{elementwise, tokens};
-use tweedie_engine::{Act, Device, Group, ParamId, Tape, Tensor, Var};
+use tweedie_engine::{Act, Device, Group, Tape, Tensor, Var};
 
 use super::adaln::{DitBlock, MlpBlock};
 use super::build::{Init, Plan};
@@ -55,8 +54,8 @@ pub(crate) struct Denoiser {
     time2: Linear,
     body: Body,
     norm: Norm,
-    /// From the encoder's output straight to the features, \[d, width\].
-    direct: Option<usize>,
+    /// Reads the first prediction of a self-conditioned denoiser, \[d, V\].
+    self_in: Option<usize>,
     head: Linear,
 }
 
@@ -142,8 +141,12 @@ impl Denoiser {
             DenoiserKind::Mlp => Body::Mlp((0..c.depth).map(|i| MlpBlock::plan(plan, &at(i), d, gelu.act())).collect()),
         };
         let norm = Norm::plan(plan, &format!("{name}.norm"), d);
-        let direct = c.direct.then(|| Linear::weight_alone(plan, &format!("{name}.direct"), a.cond_dim, d));
-        let head = Linear::plan(plan, &format!("{name}.head"), d, a.vocab);
+        let self_in = c
+            .self_condition
+            .then(|| plan.add(format!("{name}.self_in.weight"), &[d, a.vocab], Group::Decay, Init::Zeros));
+        // Of the direct path the head reads the encoder's output beside the features.
+        let read = d + if c.direct { a.cond_dim } else { 0 };
+        let head = Linear::plan(plan, &format!("{name}.head"), read, a.vocab);
         Denoiser {
             config: c.clone(),
             tokens: a.tokens,
@@ -156,7 +159,7 @@ impl Denoiser {
             time2,
             body,
             norm,
-            direct,
+            self_in,
             head,
         }
     }
@@ -202,10 +205,10 @@ impl Denoiser {
     }
 
     /// Everything about a condition \[B, C, width\] that does not depend on time and noisy tokens; with `null`, also of the learned
-    /// null condition.
-    pub fn context(&self, p: &Pass, ids: &Ids, encoded: &Var, null: bool) -> Result<Context> {
-        let direct = self.direct.map(|w| self.direct_path(p, encoded, ids[w])).transpose()?;
-        let cond = self.condition(p, ids, encoded)?;
+    /// null condition. The blocks see it as `for_blocks`, which is the same but perhaps for its gradient.
+    pub fn context(&self, p: &Pass, ids: &Ids, encoded: &Var, for_blocks: &Var, null: bool) -> Result<Context> {
+        let direct = self.config.direct.then(|| self.direct_path(p.tape, encoded)).transpose()?;
+        let cond = self.condition(p, ids, for_blocks)?;
         let learned = null.then(|| self.null(p, ids)).transpose()?;
         let (ConditionAttention::Prefix, Body::Transformer(blocks)) = (self.config.condition_attention, &self.body)
         else {
@@ -220,12 +223,11 @@ impl Denoiser {
         Ok(Context { seen: Seen::Keys(keys), direct })
     }
 
-    /// What the direct path adds to the features, \[B, 1, d\]: of several class tokens it takes the mean.
-    fn direct_path(&self, p: &Pass, encoded: &Var, weight: ParamId) -> Result<Var> {
-        let w = p.tape.param(p.params, weight);
+    /// What the direct path leads to the head, \[B, 1, width\]: of several class tokens the mean.
+    fn direct_path(&self, tape: &Tape, encoded: &Var) -> Result<Var> {
         Ok(match self.cond_tokens {
-            1 => linear(p.tape, encoded, &w, None, None, None)?,
-            n => linear(p.tape, &tokens::mean_tokens(p.tape, encoded, 0..n)?, &w, None, None, None)?,
+            1 => encoded.clone(),
+            n => tokens::mean_tokens(tape, encoded, 0..n)?,
         })
     }
 
@@ -267,7 +269,6 @@ impl Denoiser {
     /// Features \[B, N, width\] of the tokens, ready for the head. `time` \[B, d\] is of [`Denoiser::times`], or \[1, d\] where
     /// all examples are at one time, or \[B, N, d\] where tokens have their own; `context` has a row for each example.
     pub fn features(&self, p: &Pass, ids: &Ids, input: &Input, time: &Var, context: &Context) -> Result<Var> {
-        let t = p.tape;
         let y = self.read(p, ids, input)?;
         if y.shape().get(1) != Some(&self.tokens) {
             return Err(Error::Input(format!("tokens {:?}, the model has {} per example", y.shape(), self.tokens)));
@@ -285,12 +286,24 @@ impl Denoiser {
             let what = "times of single tokens go with a transformer whose condition tokens carry no time";
             return Err(Error::Input(format!("{what} (condition_attention = \"prefix\")")));
         }
+        match self.self_in.filter(|_| p.self_condition) {
+            Some(w) => {
+                let y = self.add_own_prediction(p, ids, &y, time, context, ids[w])?;
+                self.through_blocks(p, ids, &y, time, context)
+            }
+            None => self.through_blocks(p, ids, &y, time, context),
+        }
+    }
+
+    /// From what was read of the tokens, \[B, N, d\], to features that are ready for the head.
+    pub(super) fn through_blocks(&self, p: &Pass, ids: &Ids, y: &Var, time: &Var, context: &Context) -> Result<Var> {
+        let t = p.tape;
         let x = match (&self.body, &context.seen) {
             (Body::Transformer(blocks), Seen::Keys(keys)) => {
                 if keys.blocks.len() != blocks.len() {
                     return Err(Error::Input("this context belongs to another model".into()));
                 }
-                let y = add_time(t, &y, time)?;
+                let y = add_time(t, y, time)?;
                 let mut x = self.add_positions(p, ids, &y, self.cond_tokens..self.cond_tokens + self.tokens)?;
                 let places = self.places(0);
                 for (b, kv) in blocks.iter().zip(&keys.blocks) {
@@ -300,7 +313,7 @@ impl Denoiser {
             }
             (Body::Transformer(blocks), _) => {
                 let prefix = self.config.condition_attention == ConditionAttention::Prefix;
-                let y = if prefix { add_time(t, &y, time)? } else { y };
+                let y = if prefix { add_time(t, y, time)? } else { y.clone() };
                 let mut x = self.join(p, ids, &y, context)?;
                 if !prefix {
                     x = add_time(t, &x, time)?;
@@ -324,7 +337,7 @@ impl Denoiser {
             (Body::Dit(blocks), _) => {
                 // Time and mean condition modulate the norms (adaLN); the tokens themselves attend to each other.
                 let modulation = self.modulation_input(p, time, y.shape()[0], context)?;
-                let mut x = self.join(p, ids, &y, context)?;
+                let mut x = self.join(p, ids, y, context)?;
                 let places = self.places(self.cond_tokens);
                 for b in blocks {
                     x = b.forward(p, ids, &x, &modulation, places.as_ref())?;
@@ -333,23 +346,30 @@ impl Denoiser {
             }
             (Body::Mlp(blocks), _) => {
                 let modulation = self.modulation_input(p, time, y.shape()[0], context)?;
-                let mut x = y;
+                let mut x = y.clone();
                 for b in blocks {
                     x = b.forward(p, ids, &x, &modulation)?;
                 }
                 x
             }
         };
-        self.add_direct(t, self.norm.forward(p, ids, &x)?, context)
+        self.join_direct(t, self.norm.forward(p, ids, &x)?, context)
     }
 
-    /// `features` with what the direct path adds, where there is one.
-    fn add_direct(&self, tape: &Tape, features: Var, context: &Context) -> Result<Var> {
-        match (self.direct, &context.direct) {
-            (None, _) => Ok(features),
-            (Some(_), Some(direct)) => Ok(elementwise::add(tape, &features, direct)?),
-            (Some(_), None) => Err(Error::Input("this context belongs to a model without a direct path".into())),
+    /// `features` \[B, 1, d\] and behind them what the direct path leads to the head, where there is one.
+    fn join_direct(&self, tape: &Tape, features: Var, context: &Context) -> Result<Var> {
+        match (self.config.direct, &context.direct) {
+            (false, _) => Ok(features),
+            (true, Some(direct)) => join_features(tape, &features, direct),
+            (true, None) => Err(Error::Input("this context belongs to a model without a direct path".into())),
         }
+    }
+
+    /// What the head reads of the direct path alone: features that are 0, and `direct` \[B, 1, width\] behind them.
+    pub fn direct_alone(&self, tape: &Tape, direct: &Var) -> Result<Var> {
+        let shape = [direct.shape()[0], 1, self.config.width];
+        let nothing = Tensor::zeros(&direct.value().device(), &shape, direct.value().dtype())?;
+        join_features(tape, &tape.constant(nothing), direct)
     }
 
     /// Whether the noisy tokens alone are told the time, so that each can have its own.
@@ -415,6 +435,20 @@ impl Denoiser {
     pub fn head(&self, p: &Pass, ids: &Ids) -> (Var, Var) {
         (p.tape.param(p.params, ids[self.head.w]), p.tape.param(p.params, ids[self.head.b]))
     }
+}
+
+/// Features \[B, 1, d\] and \[B, 1, e\] as one, \[B, 1, d + e\].
+fn join_features(tape: &Tape, x: &Var, y: &Var) -> Result<Var> {
+    let (b, d, e) = (x.shape()[0], x.value().width(), y.value().width());
+    // As tokens of a width that both are multiples of.
+    let width = gcd(d, e);
+    let tokens = |x: &Var, d: usize| elementwise::reshape(tape, x, &[b, d / width, width]);
+    let both = tokens::concat(tape, &[&tokens(x, d)?, &tokens(y, e)?])?;
+    Ok(elementwise::reshape(tape, &both, &[b, 1, d + e])?)
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a.max(1) } else { gcd(b, a % b) }
 }
 
 /// `x` \[B, N, d\] with the time of each example \[B, d\], the one of all \[1, d\], or that of each token \[B, N, d\].

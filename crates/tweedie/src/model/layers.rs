@@ -25,6 +25,8 @@ pub struct Pass<'a> {
     pub drop: Option<DropPath>,
     /// Keep only block inputs and compute the rest again for the backward pass.
     pub recompute: bool,
+    /// A self-conditioned denoiser reads its own first prediction (`model.denoiser.self_condition`); not in half of the training steps.
+    pub self_condition: bool,
 }
 
 /// Randomness for drop path (stochastic depth): a stream and the examples' ids.
@@ -39,7 +41,7 @@ pub struct DropPath {
 impl<'a> Pass<'a> {
     /// A forward pass without gradient or regularisation.
     pub fn inference(tape: &'a Tape, params: &'a Params, dtype: DType) -> Pass<'a> {
-        Pass { tape, params, dtype, drop: None, recompute: false }
+        Pass { tape, params, dtype, drop: None, recompute: false, self_condition: true }
     }
 }
 
@@ -67,11 +69,6 @@ impl Linear {
     /// Inside a block, its weight made of `parts` matrices on top of each other.
     pub fn hidden(plan: &mut Plan, name: &str, inner: usize, out: usize, parts: usize) -> Linear {
         Linear::in_group(plan, name, inner, out, Group::Hidden { parts })
-    }
-
-    /// A weight without a bias.
-    pub fn weight_alone(plan: &mut Plan, name: &str, inner: usize, out: usize) -> usize {
-        plan.add(format!("{name}.weight"), &[out, inner], Group::Decay, Init::TruncNormal(weight_std(inner)))
     }
 
     fn in_group(plan: &mut Plan, name: &str, inner: usize, out: usize, group: Group) -> Linear {
@@ -429,7 +426,7 @@ mod tests {
         let tape = Tape::new();
         let x = tape.leaf(random(0, &[2, 7, width], 1.0));
         let loss = {
-            let p = Pass { tape: &tape, params: &params, dtype: DType::F32, drop: None, recompute };
+            let p = Pass { recompute, ..Pass::inference(&tape, &params, DType::F32) };
             let y = match tail {
                 true => block.forward_part(&p, &ids, &x, from..7, places).unwrap(),
                 false => {

@@ -10,11 +10,12 @@ mod denoiser;
 mod layers;
 mod pool;
 mod pretrained;
+mod self_condition;
 mod vit;
 
 pub use config::{
-    ConditionAttention, Conditioning, DenoiserConfig, DenoiserKind, Method, ModelConfig, PRESETS, Pool, Positions,
-    Sizes,
+    ConditionAttention, Conditioning, DenoiserConfig, DenoiserKind, EncoderGradient, Method, ModelConfig, PRESETS,
+    Pool, Positions, Sizes,
 };
 pub use context::{Context, Input};
 pub use layers::{DropPath, Pass};
@@ -195,6 +196,11 @@ impl Model {
         matches!(self.network.head, Head::Denoiser(_))
     }
 
+    /// Whether the encoder's output goes straight to the head, too.
+    pub fn has_direct_path(&self) -> bool {
+        self.config.denoiser.direct && self.has_denoiser()
+    }
+
     /// Whether it has an encoder and so needs images.
     pub fn is_conditional(&self) -> bool {
         self.network.encoder.is_some()
@@ -233,11 +239,28 @@ impl Model {
     /// copies and all steps. `null` adds the learned null condition, which dropped rows and guidance need. An unconditional
     /// model takes no images.
     pub fn context(&self, p: &Pass, images: Option<&Tensor>, null: bool) -> Result<Context> {
+        self.context_of(p, images, null, EncoderGradient::Full)
+    }
+
+    /// As [`Model::context`], where a loss may keep its gradient from the encoder.
+    pub(crate) fn context_of(
+        &self,
+        p: &Pass,
+        images: Option<&Tensor>,
+        null: bool,
+        reaches: EncoderGradient,
+    ) -> Result<Context> {
         let d = self.denoiser()?;
         match (images, self.is_conditional()) {
             (None, true) => Err(Error::Input("this model needs images".into())),
             (None, false) => Ok(Context { seen: Seen::Nothing, direct: None }),
-            (Some(images), _) => d.context(p, &self.ids, &self.condition(p, images)?, null),
+            (Some(images), _) => {
+                let encoded = self.condition(p, images)?;
+                match reaches {
+                    EncoderGradient::Full => d.context(p, &self.ids, &encoded, &encoded, null),
+                    _ => d.context(p, &self.ids, &encoded, &p.tape.constant(encoded.value().clone()), null),
+                }
+            }
         }
     }
 
@@ -298,6 +321,22 @@ impl Model {
             Head::Denoiser(d) => d.logits(p, &self.ids, features),
             Head::Linear(l) => l.forward(p, &self.ids, features, None),
         }
+    }
+
+    /// Logits \[B, 1, V\] of the direct path alone, where there is one (`model.denoiser.direct`): no denoising.
+    pub fn direct_logits(&self, p: &Pass, images: &Tensor) -> Result<Option<Var>> {
+        if !self.has_direct_path() {
+            return Ok(None);
+        }
+        match self.context(p, Some(images), false)?.direct() {
+            Some(direct) => self.logits(p, &self.direct_features(p, direct)?).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Features of what a direct path leads to the head, \[B, 1, …\], with nothing from the blocks.
+    pub(crate) fn direct_features(&self, p: &Pass, direct: &Var) -> Result<Var> {
+        self.denoiser()?.direct_alone(p.tape, direct)
     }
 
     /// MDD's features: the condition of its single, always masked token, \[B, width\]; of several class tokens their mean.

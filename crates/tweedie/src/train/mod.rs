@@ -36,6 +36,7 @@ mod stream {
     pub const DIFFUSION: u32 = 1;
     pub const DROP_PATH: u32 = 2;
     pub const ROWS: u32 = 3;
+    pub const SELF_CONDITION: u32 = 4;
 }
 
 /// Muon's momentum, as everyone has it.

@@ -10,9 +10,9 @@
 use std::ops::Range;
 
 use tweedie_engine::ops::elementwise;
-use tweedie_engine::{Noise, Tape, Tensor, Var};
+use tweedie_engine::{Noise, Tape, Tensor, Var, rng};
 
-use super::Trainer;
+use super::{Trainer, stream};
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::loss::{MddLoss, NoiseOf, Rows, TddLoss, mask_tokens, mdd_class_loss};
@@ -87,7 +87,8 @@ impl Trainer {
         let examples = Tensor::from_u32(&m.device(), &[range.len()], ids)?;
         let drop = DropPath { noise: self.at(&self.drop_key), examples };
         let drop = (c.model.encoder.drop_path > 0.0).then_some(drop);
-        let p = Pass { tape, params: &m.params, dtype: m.dtype(), drop, recompute: c.train.recompute };
+        let (recompute, self_condition) = (c.train.recompute, self.reads_itself());
+        let p = Pass { tape, params: &m.params, dtype: m.dtype(), drop, recompute, self_condition };
         let rows = rows.part(range.start * k..range.end * k, m.sizes().tokens, m.sizes().vocab);
         match (m.is_tdd(), m.has_denoiser(), images) {
             (true, ..) => {
@@ -105,6 +106,13 @@ impl Trainer {
             }
             (false, false, None) => Err(Error::Input("a classifier needs images".into())),
         }
+    }
+
+    /// Whether a self-conditioned denoiser reads its own prediction at this step: at half of them, so that it learns to do without too.
+    fn reads_itself(&self) -> bool {
+        let seed = self.config.seed;
+        let words = rng::philox([0, self.step as u32, 0, stream::SELF_CONDITION], [seed as u32, (seed >> 32) as u32]);
+        rng::uniform_of(words[0]) < 0.5
     }
 
     /// Of a batch in parts: what they are all divided by. None for a head without tokens.

@@ -68,6 +68,9 @@ impl Trainer {
                 _ => r.targets = Some(self.posterior_targets(&r, &batch.labels, mix)?),
             }
         }
+        if batch.mix.is_some() && self.config.loss.direct > 0.0 {
+            r.direct = Some(self.copied_targets(batch, |q| q));
+        }
         Ok(r)
     }
 
@@ -94,11 +97,15 @@ impl Trainer {
 
     /// For each noisy copy of a mixed image the chances of all classes before the label is drawn: both labels, smoothed.
     fn smoothed_prior(&self, batch: &Batch) -> Vec<f32> {
-        let (k, smoothing) = (self.config.train.noisy_copies, self.config.loss.smoothing);
+        let (v, smoothing) = (self.config.model.classes as f32, self.config.loss.smoothing);
+        self.copied_targets(batch, |q| (1.0 - smoothing) * q + smoothing / v)
+    }
+
+    /// `f` of the chances of all classes of a mixed image, for each of its noisy copies.
+    fn copied_targets(&self, batch: &Batch, f: impl Fn(f32) -> f32) -> Vec<f32> {
+        let (v, k) = (self.config.model.classes, self.config.train.noisy_copies);
         let ClassTargets::Soft(q) = self.targets(batch, 0..batch.labels.len()) else { return Vec::new() };
-        let v = self.config.model.classes;
-        let smooth = |q: &f32| (1.0 - smoothing) * q + smoothing / v as f32;
-        q.chunks_exact(v).flat_map(|row| row.iter().map(smooth).collect::<Vec<_>>().repeat(k)).collect()
+        q.chunks_exact(v).flat_map(|row| row.iter().map(|q| f(*q)).collect::<Vec<_>>().repeat(k)).collect()
     }
 
     pub(super) fn targets(&self, batch: &Batch, range: std::ops::Range<usize>) -> ClassTargets {

@@ -171,6 +171,10 @@ pub fn run(args: &Args) -> Result<()> {
             }
         }
     }
+    if let Some(m) = evaluate::direct_path(&loaded.trained, source, &loaded.config, args.limit)? {
+        let report = m.report();
+        rows.push(Row { sampler: "direct path".into(), steps: 0, guidance: 1.0, votes: 1, temperature: None, report });
+    }
     rows.push(answers::posterior(args, &loaded, source, &base)?);
     if args.model.json {
         return report::print_json(&rows);
