@@ -192,9 +192,9 @@ fn the_encoder_has_the_twins_gradient_where_the_denoising_loss_does_not_reach_it
         let none = got(with_loss(1.0, EncoderGradient::None));
         assert!(worst(&none, &want) < 1e-6, "{kind:?}: {}", worst(&none, &want));
         assert!(worst(&got(with_loss(1.0, EncoderGradient::Direct)), &want) > 1e-4);
-        assert!(
-            worst(&got(with_loss(0.0, EncoderGradient::Direct)), &got(with_loss(0.0, EncoderGradient::Full))) > 1e-5
-        );
+        let (path, all) = (got(with_loss(0.0, EncoderGradient::Direct)), got(with_loss(0.0, EncoderGradient::Full)));
+        // Modulated blocks begin as if they were not there.
+        assert_eq!(worst(&path, &all) > 1e-5, kind == DenoiserKind::Transformer, "{kind:?}");
     }
 }
 
