@@ -51,6 +51,7 @@
 
 pub mod cases;
 pub mod check;
+pub mod comm;
 pub mod cpu;
 pub mod cuda;
 mod device;
