@@ -20,8 +20,12 @@
 //! # }
 //! ```
 
+mod layout;
+mod reducer;
 mod threads;
 
+pub use layout::{Keep, Layout};
+pub use reducer::Reducer;
 pub use threads::threads;
 
 use std::ops::Range;
