@@ -51,7 +51,7 @@ impl Trainer {
         saved: &mut usize,
     ) -> Result<()> {
         let total = self.total_steps();
-        let mut loader = self.loader()?;
+        let mut loader = self.peers.agree(self.loader())?;
         let mut pace = Pace::start(loader.waited());
         let first = self.step;
         progress::tell(Work::FirstBatch, self.step, total);
