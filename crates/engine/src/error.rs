@@ -56,6 +56,9 @@ pub enum Error {
         /// The largest request that would have been granted.
         fits: usize,
     },
+    /// The ranks of a job cannot meet, or one of them is lost: it is named.
+    #[error("{0}")]
+    Comm(String),
 }
 
 /// A size in words: bytes below a MiB, then MiB, then GiB.
@@ -91,7 +94,7 @@ impl Error {
                  kernel, TWEEDIE_LAUNCH_LOG=FILE keeps the launches before it, tweedie selftest --device cuda looks at all of them",
             ),
             Error::Cuda { .. } | Error::Compile { .. } => Some("tweedie selftest --device cuda"),
-            Error::NoCuda(_) => Some("tweedie devices"),
+            Error::NoCuda(_) | Error::Comm(_) => Some("tweedie devices"),
             Error::Op { .. } => None,
         }
     }
