@@ -9,7 +9,7 @@ use super::heartbeat::Alive;
 use super::ranks::process_env;
 use super::rendezvous::{Door, Link, named};
 use super::worker::Worker;
-use super::{Comm, Ranks, Transport, nccl};
+use super::{Comm, Ranks, Transport, nccl, refused};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
@@ -33,7 +33,7 @@ impl FromStr for Which {
             "auto" => Ok(Which::Auto),
             "nccl" => Ok(Which::Nccl),
             "mpi" => Ok(Which::Mpi),
-            _ => Err(Error::Comm(format!("'{name}' does not connect ranks; use auto, nccl or mpi"))),
+            _ => Err(refused(format!("'{name}' does not connect ranks; use auto, nccl or mpi"))),
         }
     }
 }
@@ -104,7 +104,7 @@ impl Facts {
 
     fn all(bytes: &[Vec<u8>]) -> Result<Vec<Facts>> {
         let read = |(rank, b): (usize, &Vec<u8>)| {
-            let other = || Error::Comm(format!("rank {rank} is another build of this program: start the same one everywhere"));
+            let other = || refused(format!("rank {rank} is another build of this program: start the same one everywhere"));
             Facts::decode(b).ok_or_else(other)
         };
         bytes.iter().enumerate().map(read).collect()
@@ -181,7 +181,7 @@ fn over_tcp(ranks: &Ranks, device: &Device, which: Which, timeout: Duration) -> 
         Some(link) => Alive::watch(link, timeout)?,
         None => Alive::alone(),
     };
-    let Device::Cuda(c) = device else { return Err(Error::Comm("NCCL needs a GPU".into())) };
+    let Device::Cuda(c) = device else { return Err(refused("NCCL needs a GPU")) };
     let id = ids.first().cloned().unwrap_or_default();
     Ok(Comm::new(nccl::Ring::connect(me, c, &id, alive, timeout, None)?))
 }
@@ -221,11 +221,11 @@ fn choose(which: Which, all: &[Facts], mpi: bool, several: bool) -> Result<Libra
     };
     match (which, mpi) {
         (Which::Auto, true) => Ok(Library::Mpi),
-        (Which::Auto, false) => Err(Error::Comm(format!(
+        (Which::Auto, false) => Err(refused(format!(
             "{against}; and MPI did not start these ranks: start them with mpirun -np {} tweedie train …",
             all.len()
         ))),
-        _ => Err(Error::Comm(against)),
+        _ => Err(refused(against)),
     }
 }
 

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::refused;
 use super::rendezvous::{Link, named};
 use super::wire::{Message, Wire, send};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Between two signs of life.
 const BEAT: Duration = Duration::from_millis(500);
@@ -59,7 +60,7 @@ impl Alive {
 
     /// Begin to give and to watch for signs of life; a rank that is silent for a third of `timeout` (3 to 20 s) is lost.
     pub fn watch(link: Link, timeout: Duration) -> Result<Arc<Alive>> {
-        let failed = |e: std::io::Error| Error::Comm(format!("the heartbeat cannot be started: {e}"));
+        let failed = |e: std::io::Error| refused(format!("the heartbeat cannot be started: {e}"));
         let silence = (timeout / 3).clamp(SHORTEST_SILENCE, LONGEST_SILENCE);
         let mut peers = Vec::new();
         for (peer, wire) in &link.wires {

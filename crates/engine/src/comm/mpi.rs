@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use libloading::Library;
 
 use super::ranks::process_env;
+use super::refused;
 use crate::error::{Error, Result};
 use crate::library::{Found, beside_programs, load, named_folders};
 
@@ -245,7 +246,7 @@ impl Mpi {
         let (mut text, mut len) = ([0 as c_char; 1024], 0);
         // SAFETY: no library writes more than 512 characters.
         unsafe { (self.f.MPI_Error_string)(rc, text.as_mut_ptr(), &mut len) };
-        Err(Error::Comm(format!("{call} failed: {} ({})", words(&mut text), self.found.version)))
+        Err(Error::comm(call, format!("{} ({})", words(&mut text), self.found.version)))
     }
 }
 
@@ -260,7 +261,7 @@ fn pointer<T>(data: &mut [T]) -> Buffer {
 }
 
 fn count(len: usize) -> Result<c_int> {
-    let why = || Error::Comm(format!("MPI counts to 2³¹ − 1, and {len} values were given at once: use smaller ranges"));
+    let why = || refused(format!("MPI counts to 2³¹ − 1, and {len} values were given at once: use smaller ranges"));
     c_int::try_from(len).map_err(|_| why())
 }
 

@@ -1,6 +1,7 @@
 //! Who this process is among those that were started together, by the variables of what started it.
 
-use crate::error::{Error, Result};
+use super::refused;
+use crate::error::Result;
 
 /// Set by `tweedie train --gpus` for the processes that it starts.
 const LAUNCHED: &str = "TWEEDIE_LAUNCHED";
@@ -123,7 +124,7 @@ impl Ranks {
         let slurm = self.from == SLURM.from;
         let nodes = || env("SLURM_STEP_NODELIST").filter(|_| slurm).map(|list| first_host(&list));
         let missing = |name: &str, value: &str| {
-            Error::Comm(format!(
+            refused(format!(
                 "{name} is not set, and the {} ranks of {} meet there: export {name}={value} for every rank",
                 self.size, self.from
             ))
@@ -137,7 +138,7 @@ impl Ranks {
         let taken = env("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|v| v == "True");
         let port = if taken { port + 1 } else { port };
         let fits = u16::try_from(port).ok().filter(|p| *p > 0);
-        Ok((host, fits.ok_or_else(|| Error::Comm(format!("MASTER_PORT is {port}; a port is from 1 to 65535")))?))
+        Ok((host, fits.ok_or_else(|| refused(format!("MASTER_PORT is {port}; a port is from 1 to 65535")))?))
     }
 }
 
@@ -148,7 +149,7 @@ impl Names {
             (Some(rank), Some(size)) => (rank, size),
             (rank, _) => {
                 let (there, not) = if rank.is_some() { (self.rank, self.size) } else { (self.size, self.rank) };
-                return Err(Error::Comm(format!(
+                return Err(refused(format!(
                     "{there} is set but {not} is not: set both for every rank, or neither to run alone"
                 )));
             }
@@ -159,7 +160,7 @@ impl Names {
             true => Ok(()),
             false => {
                 let [r, s] = names;
-                Err(Error::Comm(format!("{r} is {rank} and {s} is {size}: ranks are numbered from 0 to {s} − 1")))
+                Err(refused(format!("{r} is {rank} and {s} is {size}: ranks are numbered from 0 to {s} − 1")))
             }
         };
         inside(rank, size, [self.rank, self.size])?;
@@ -171,7 +172,7 @@ impl Names {
 fn number(env: Env, name: &str) -> Result<Option<usize>> {
     let Some(value) = env(name) else { return Ok(None) };
     let read = value.trim().parse().ok().filter(|n| *n < 1 << 32);
-    read.map(Some).ok_or_else(|| Error::Comm(format!("{name} is '{value}', which is not a number of ranks or a port")))
+    read.map(Some).ok_or_else(|| refused(format!("{name} is '{value}', which is not a number of ranks or a port")))
 }
 
 /// Tasks of node `node` in Slurm's form, `4(x2),3`.

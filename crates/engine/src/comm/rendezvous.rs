@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use super::refused;
 use super::wire::{Message, Wire};
 use crate::error::{Error, Result};
 
@@ -35,7 +36,7 @@ impl Door {
                 ErrorKind::AddrInUse => "the port is in use, perhaps by another job: set MASTER_PORT to another".into(),
                 _ => e.to_string(),
             };
-            Error::Comm(format!("rank 0 cannot listen at {name}: {why}"))
+            refused(format!("rank 0 cannot listen at {name}: {why}"))
         })?;
         Ok(Door { listener, name })
     }
@@ -63,7 +64,7 @@ impl Link {
     /// Rank 0: wait for the others. Those that do not come in time are named, to those that did too.
     pub fn accept(door: &Door, size: usize, token: &str, timeout: Duration) -> Result<Link> {
         let mut link = Link { rank: 0, size, wires: Vec::new(), timeout };
-        let failed = |e: std::io::Error| Error::Comm(format!("rank 0 cannot listen at {}: {e}", door.name));
+        let failed = |e: std::io::Error| refused(format!("rank 0 cannot listen at {}: {e}", door.name));
         door.listener.set_nonblocking(true).map_err(failed)?;
         let until = Instant::now() + timeout;
         while link.wires.len() + 1 < size {
@@ -97,7 +98,7 @@ impl Link {
         };
         self.wires.push((rank, wire));
         self.tell_lost(rank, &why);
-        Err(Error::Comm(why))
+        Err(refused(why))
     }
 
     fn missing(&mut self, timeout: Duration) -> Error {
@@ -110,7 +111,7 @@ impl Link {
             timeout.as_secs_f32()
         );
         self.tell_lost(missing.first().copied().unwrap_or(0), &why);
-        Error::Comm(format!("{why}: started too late, not at all, or unable to reach rank 0"))
+        refused(format!("{why}: started too late, not at all, or unable to reach rank 0"))
     }
 
     fn tell_lost(&mut self, rank: usize, why: &str) {
@@ -134,7 +135,7 @@ impl Link {
             }
             if Instant::now() >= until {
                 let secs = timeout.as_secs_f32();
-                return Err(Error::Comm(format!(
+                return Err(refused(format!(
                     "rank {rank} of {size} cannot reach rank 0 within {secs} s ({why}): is it started, and is MASTER_ADDR its machine?"
                 )));
             }
@@ -147,7 +148,7 @@ impl Link {
         let (rank, timeout) = (self.rank, self.timeout);
         if rank > 0 {
             let Some((_, wire)) = self.wires.first_mut() else { return Ok(vec![mine.to_vec()]) };
-            let lost = |e: std::io::Error| Error::Comm(format!("rank {rank} has lost rank 0 while the ranks met: {e}"));
+            let lost = |e: std::io::Error| refused(format!("rank {rank} has lost rank 0 while the ranks met: {e}"));
             wire.send(&Message::Data(vec![mine.to_vec()])).map_err(lost)?;
             return expect_data(wire, 0, timeout);
         }
@@ -165,7 +166,7 @@ impl Link {
         }
         for (peer, wire) in &mut self.wires {
             let sent = wire.send(&Message::Data(all.clone()));
-            sent.map_err(|e| Error::Comm(format!("rank 0 has lost rank {peer} while the ranks met: {e}")))?;
+            sent.map_err(|e| refused(format!("rank 0 has lost rank {peer} while the ranks met: {e}")))?;
         }
         Ok(all)
     }
@@ -174,12 +175,12 @@ impl Link {
 fn expect_data(wire: &mut Wire, peer: usize, timeout: Duration) -> Result<Vec<Vec<u8>>> {
     let why = match wire.receive(timeout) {
         Ok(Some(Message::Data(all))) => return Ok(all),
-        Ok(Some(Message::Lost { why, .. })) => return Err(Error::Comm(why)),
+        Ok(Some(Message::Lost { why, .. })) => return Err(refused(why)),
         Ok(Some(_)) => "it sent something else than was agreed".to_string(),
         Ok(None) => format!("no word for {} s", timeout.as_secs_f32()),
         Err(e) => format!("its connection ended ({e}); its own message says why"),
     };
-    Err(Error::Comm(format!("rank {peer} was lost while the ranks met: {why}")))
+    Err(refused(format!("rank {peer} was lost while the ranks met: {why}")))
 }
 
 fn knock(host: &str, port: u16, hello: &Message) -> std::io::Result<Wire> {

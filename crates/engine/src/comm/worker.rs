@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use super::heartbeat::Alive;
 use super::mpi::{Group, Mpi, Request};
-use super::{Collective, Finish, Pending, Ranks, Transport, Usage};
+use super::{Collective, Finish, Pending, Ranks, Transport, Usage, chunk, put, refused};
 use crate::cuda::{Mark, Pinned, Side};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::tensor::{DType, Tensor};
+use crate::tensor::Tensor;
 
 /// Looks at a request before the thread begins to sleep between them.
 const EAGER: usize = 2000;
@@ -52,8 +52,8 @@ struct Shared {
     /// There once the ranks have met.
     alive: OnceLock<Arc<Alive>>,
     usage: Mutex<Usage>,
-    /// Why nothing works any more.
-    failed: Mutex<Option<String>>,
+    /// At what and why nothing works any more.
+    failed: Mutex<Option<(&'static str, String)>>,
 }
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -64,7 +64,7 @@ impl Worker {
     /// Load MPI and begin it on a thread of its own. `device`: where tensors will lie.
     pub fn start(ranks: &Ranks, device: &Device, timeout: Duration) -> Result<Worker> {
         let mpi = Mpi::load().map_err(|why| {
-            Error::Comm(format!("there is no MPI library for rank {} of {}: {why}", ranks.rank, ranks.size))
+            refused(format!("there is no MPI library for rank {} of {}: {why}", ranks.rank, ranks.size))
         })?;
         let found = mpi.found.clone();
         let (jobs, work) = channel();
@@ -81,19 +81,19 @@ impl Worker {
                 Err(e) => drop(ready.send(Err(e))),
             }
         });
-        let thread = thread.map_err(|e| Error::Comm(format!("no thread for MPI can be started: {e}")))?;
+        let thread = thread.map_err(|e| refused(format!("no thread for MPI can be started: {e}")))?;
         let (rank, size) = match begun.recv_timeout(timeout) {
             Ok(begun) => begun?,
-            Err(RecvTimeoutError::Disconnected) => return Err(Error::Comm(format!("{} ended while it began", found.version))),
+            Err(RecvTimeoutError::Disconnected) => return Err(refused(format!("{} ended while it began", found.version))),
             Err(RecvTimeoutError::Timeout) => {
-                return Err(Error::Comm(format!(
+                return Err(refused(format!(
                     "{} ({}) has not begun within {} s at rank {} of {}: some rank has not been started, or hangs before this",
                     found.version, found.file, timeout.as_secs_f32(), ranks.rank, ranks.size
                 )));
             }
         };
         if (rank, size) != (ranks.rank, ranks.size) {
-            return Err(Error::Comm(format!(
+            return Err(refused(format!(
                 "{} says that this process is rank {} of {}, but {} ({}) sees rank {rank} of {size}: it is not the MPI that started \
                  the ranks. Start them with its mpirun, or name the folder of the other's library in TWEEDIE_MPI_PATH",
                 ranks.from, ranks.rank, ranks.size, found.version, found.file
@@ -125,7 +125,8 @@ impl Worker {
 
 impl Shared {
     fn failure(&self) -> Error {
-        Error::Comm(lock(&self.failed).clone().unwrap_or_else(|| "the thread that calls MPI has ended".into()))
+        let (op, why) = lock(&self.failed).clone().unwrap_or(("MPI", "the thread that calls it has ended".into()));
+        Error::comm(op, why)
     }
 
     fn answer<T>(&self, reply: &Receiver<Result<T>>) -> Result<T> {
@@ -150,10 +151,7 @@ impl Transport for Worker {
     }
 
     fn begin(&self, op: Collective, flat: &Tensor, range: Range<usize>) -> Result<Pending> {
-        if flat.dtype() != DType::F32 {
-            return Err(Error::op(op.name(), format!("over MPI only f32 values travel, not {flat:?}")));
-        }
-        let part = flat.part(range.start, range.len())?;
+        let part = flat.view(range.start, &[range.len()]);
         let (data, staged) = match flat.cuda_device() {
             Some(c) => (Data::Device { at: part.ptr(), len: part.len(), ready: c.mark()? }, true),
             None => (Data::Host(part.as_f32()?.to_vec()), false),
@@ -161,9 +159,8 @@ impl Transport for Worker {
         let (reply, answer) = channel();
         let number = self.begin_number();
         self.ask(Job::Collective { op, data, number, reply })?;
-        let got = op.got(self.rank, self.size, range.len());
-        let at = range.start + got.start;
-        Ok(Pending::new(Staged { answer, at, staged, shared: Arc::clone(&self.shared) }))
+        let result = op.result(&range, self.rank, self.size);
+        Ok(Pending::new(Staged { answer, result, staged, shared: Arc::clone(&self.shared) }))
     }
 
     fn barrier(&self) -> Result<()> {
@@ -183,7 +180,7 @@ impl Transport for Worker {
     }
 
     fn leave(&self, why: &str) {
-        lock(&self.shared.failed).get_or_insert_with(|| why.to_string());
+        lock(&self.shared.failed).get_or_insert_with(|| ("ranks", why.to_string()));
         if let Some(alive) = self.shared.alive.get() {
             alive.leave(why);
         }
@@ -194,7 +191,7 @@ impl Transport for Worker {
 /// process exits with an error.
 impl Drop for Worker {
     fn drop(&mut self) {
-        let failed = lock(&self.shared.failed).clone();
+        let failed = lock(&self.shared.failed).as_ref().map(|(op, why)| format!("{op}: {why}"));
         if let Some(alive) = self.shared.alive.get() {
             alive.leave(failed.as_deref().unwrap_or_default());
         }
@@ -212,8 +209,8 @@ impl Drop for Worker {
 /// A collective that the thread works on.
 struct Staged {
     answer: Receiver<Result<Vec<f32>>>,
-    /// Where the result begins in the flat tensor.
-    at: usize,
+    /// Where the result lies in the flat tensor.
+    result: Range<usize>,
     /// The thread has copied the result to the GPU.
     staged: bool,
     shared: Arc<Shared>,
@@ -225,8 +222,7 @@ impl Finish for Staged {
         if self.staged {
             return Ok(());
         }
-        let len = values.len();
-        flat.write_at(self.at, &Tensor::from_f32(&Device::Cpu, &[len], values)?)
+        put(flat, &self.result, &values)
     }
 }
 
@@ -299,16 +295,20 @@ impl Thread {
     /// Remember the first failure: nothing goes on after it.
     fn kept<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(e) = &result {
-            lock(&self.shared.failed).get_or_insert_with(|| e.to_string());
+            let failed = match e {
+                Error::Comm { op, message } => (*op, message.clone()),
+                e => ("MPI", e.to_string()),
+            };
+            lock(&self.shared.failed).get_or_insert(failed);
         }
         result
     }
 
     /// Look at a request until it is done, a rank is known to be lost, or the time is over.
-    fn wait(&self, mut request: Request, what: &str, number: u64, timeout: Duration) -> Result<()> {
+    fn wait(&self, mut request: Request, what: &'static str, number: u64, timeout: Duration) -> Result<()> {
         let start = Instant::now();
         let alive = self.shared.alive.get();
-        let lost = |why: &str| Error::Comm(format!("rank {} of {}, {what}: {why}", self.rank, self.size));
+        let lost = |why: &str| Error::comm(what, format!("rank {} of {}: {why}", self.rank, self.size));
         let mut turns = 0;
         while !self.mpi.test(&mut request)? {
             turns += 1;
@@ -333,9 +333,8 @@ impl Thread {
     fn collective(&mut self, op: Collective, data: Data, number: u64) -> Result<Vec<f32>> {
         match data {
             Data::Host(values) => {
-                let bytes = std::mem::size_of_val(values.as_slice());
-                lock(&self.shared.usage).bytes += op.sent(self.size, bytes);
-                let got = op.got(self.rank, self.size, values.len());
+                lock(&self.shared.usage).bytes += op.bytes(values.len(), self.size);
+                let got = op.result(&(0..values.len()), self.rank, self.size);
                 let mut values = self.run(op, values, number)?;
                 values.truncate(got.end);
                 Ok(values.split_off(got.start))
@@ -355,10 +354,11 @@ impl Thread {
             None => side.pinned(len)?,
         };
         side.wait_for(ready)?;
-        let (given, got) = (op.given(self.rank, self.size, len), op.got(self.rank, self.size, len));
+        let (own, got) = (chunk(&(0..len), self.rank, self.size), op.result(&(0..len), self.rank, self.size));
+        let given = if op == Collective::AllGather { own } else { 0..len };
         let place = |range: &Range<usize>| at + (range.start * 4) as u64;
         side.download(place(&given), host.values().get_mut(given).unwrap_or_default())?;
-        lock(&self.shared.usage).bytes += op.sent(self.size, len * 4);
+        lock(&self.shared.usage).bytes += op.bytes(len, self.size);
         let mut host = self.run(op, host, number)?;
         side.upload(place(&got), host.values().get(got).unwrap_or_default())?;
         self.pinned.push(host);
@@ -369,17 +369,17 @@ impl Thread {
     fn run<M: Memory>(&self, op: Collective, mut memory: M, number: u64) -> Result<M> {
         let data = memory.values();
         let each = data.len() / self.size.max(1);
-        let own = super::chunk(self.rank, self.size, data.len());
+        let own = chunk(&(0..data.len()), self.rank, self.size);
         // What cannot be done in place.
-        let mut chunk = match op {
+        let mut part = match op {
             Collective::ReduceScatter => vec![0.0; each],
             Collective::AllGather => data.get(own.clone()).unwrap_or_default().to_vec(),
             _ => Vec::new(),
         };
         let begun = match op {
             Collective::AllReduce => self.mpi.all_reduce(data),
-            Collective::ReduceScatter => self.mpi.reduce_scatter(data, &mut chunk),
-            Collective::AllGather => self.mpi.all_gather(&mut chunk, data),
+            Collective::ReduceScatter => self.mpi.reduce_scatter(data, &mut part),
+            Collective::AllGather => self.mpi.all_gather(&mut part, data),
             Collective::Broadcast { root } => self.mpi.broadcast(data, root),
         };
         match begun.and_then(|request| self.wait(request, op.name(), number, self.timeout)) {
@@ -387,12 +387,12 @@ impl Thread {
                 if op == Collective::ReduceScatter
                     && let Some(place) = memory.values().get_mut(own)
                 {
-                    place.copy_from_slice(&chunk);
+                    place.copy_from_slice(&part);
                 }
                 Ok(memory)
             }
             Err(e) => {
-                std::mem::forget((memory, chunk));
+                std::mem::forget((memory, part));
                 Err(e)
             }
         }

@@ -16,7 +16,6 @@ pub(super) const SUM: c_int = 0;
 /// Types of values.
 pub(super) const UINT32: c_int = 3;
 pub(super) const FLOAT32: c_int = 7;
-pub(super) const BFLOAT16: c_int = 9;
 
 /// The oldest version whose configuration has the fields of [`Config`]: major·10000 + minor·100 + patch.
 const OLDEST: c_int = 21_800;

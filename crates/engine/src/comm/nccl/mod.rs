@@ -12,11 +12,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use library::{BFLOAT16, Communicator, Config, FLOAT32, IN_PROGRESS, Nccl, SUCCESS, SUM, UINT32, UniqueId};
+use library::{Communicator, Config, FLOAT32, IN_PROGRESS, Nccl, SUCCESS, SUM, UINT32, UniqueId};
 pub use library::find;
 
 use super::heartbeat::Alive;
-use super::{Collective, Finish, Pending, Transport, Usage};
+use super::{Collective, Finish, Pending, Transport, Usage, chunk, refused};
 use crate::cuda::{Cuda, Mark, Side};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -27,13 +27,13 @@ const LOOK: Duration = Duration::from_millis(2);
 
 /// A new identity for a communicator, made by rank 0 for all.
 pub(super) fn unique_id() -> Result<Vec<u8>> {
-    let nccl = Nccl::load().map_err(Error::Comm)?;
+    let nccl = Nccl::load().map_err(refused)?;
     let mut id = UniqueId([0; 128]);
     // SAFETY: writes 128 bytes.
     let rc = unsafe { (nccl.f.ncclGetUniqueId)(&mut id) };
     match rc {
         SUCCESS => Ok(id.0.to_vec()),
-        rc => Err(Error::Comm(format!("ncclGetUniqueId failed: {}", nccl.words(std::ptr::null_mut(), rc)))),
+        rc => Err(refused(format!("ncclGetUniqueId failed: {}", nccl.words(std::ptr::null_mut(), rc)))),
     }
 }
 
@@ -95,8 +95,8 @@ impl Ring {
         timeout: Duration,
         beneath: Option<Arc<dyn Transport>>,
     ) -> Result<Ring> {
-        let nccl = Nccl::load().map_err(Error::Comm)?;
-        let id = id.try_into().map_err(|_| Error::Comm("rank 0 gave no identity for NCCL; its message says why".into()))?;
+        let nccl = Nccl::load().map_err(refused)?;
+        let id = id.try_into().map_err(|_| refused("rank 0 gave no identity for NCCL; its message says why"))?;
         let side = Side::new(device)?;
         side.raw()?; // NCCL takes the GPU that is current on this thread
         let mut comm: Communicator = std::ptr::null_mut();
@@ -121,7 +121,7 @@ impl Ring {
         let shared = Arc::new(shared);
         let weak = Arc::downgrade(&shared);
         let watch = std::thread::Builder::new().name("nccl".into()).spawn(move || watch(&weak));
-        watch.map_err(|e| Error::Comm(format!("no thread to watch over NCCL can be started: {e}")))?;
+        watch.map_err(|e| refused(format!("no thread to watch over NCCL can be started: {e}")))?;
         Ok(Ring { shared, side, device: device.clone(), beneath })
     }
 
@@ -133,18 +133,17 @@ impl Ring {
             return Err(Error::op(op.name(), format!("these ranks were connected for {}; given {flat:?}", Device::Cuda(self.device.clone()))));
         }
         let kind = match flat.dtype() {
-            DType::F32 => FLOAT32,
-            DType::Bf16 => BFLOAT16,
             DType::U32 => UINT32,
+            _ => FLOAT32,
         };
         let mut handle = lock(&s.handle);
         let number = s.alive.begin();
         self.side.wait_for(&self.device.mark()?)?;
         let from = self.side.mark()?;
         let stream = self.side.raw()?;
-        let (n, width) = (range.len(), flat.dtype().size());
-        let at = flat.part(range.start, n)?.ptr();
-        let (each, own) = (n / s.size, at + (super::chunk(s.rank, s.size, n).start * width) as u64);
+        let n = range.len();
+        let at = flat.view(range.start, &[n]).ptr();
+        let (each, own) = (n / s.size, at + 4 * chunk(&(0..n), s.rank, s.size).start as u64);
         let (f, comm) = (&s.nccl.f, handle.0);
         // SAFETY: the range lies within the tensor, which the caller keeps until the operation is finished; the communicator is alive,
         // and used by this thread alone while it is locked.
@@ -159,7 +158,7 @@ impl Ring {
         s.settle(&mut handle, op.name(), number, rc)?;
         drop(handle);
         let to = Arc::new(self.side.mark()?);
-        lock(&s.usage).bytes += op.sent(s.size, n * width);
+        lock(&s.usage).bytes += op.bytes(n, s.size);
         let asked = Arc::new(Mutex::new(None));
         let waiting = Waiting { to: Arc::clone(&to), asked: Arc::clone(&asked), shared: Arc::clone(s), device: self.device.clone() };
         lock(&s.under_way).push_back(UnderWay { op: op.name(), number, from, to, since: None, asked });
@@ -170,7 +169,7 @@ impl Ring {
 impl Shared {
     /// An error if one came before.
     fn whole(&self) -> Result<()> {
-        lock(&self.failed).clone().map_or(Ok(()), |why| Err(Error::Comm(why)))
+        lock(&self.failed).clone().map_or(Ok(()), |why| Err(Error::comm("NCCL", why)))
     }
 
     /// Remember why nothing goes on, and end what is under way.
@@ -181,7 +180,7 @@ impl Shared {
             // SAFETY: the communicator is alive, and nobody has it any more.
             unsafe { (self.nccl.f.ncclCommAbort)(comm) };
         }
-        Error::Comm(why)
+        Error::comm("NCCL", why)
     }
 
     fn lost(&self, op: &str, why: &str) -> String {
@@ -331,7 +330,7 @@ impl Ring {
     fn gather(&self, mine: &[u32]) -> Result<Vec<u32>> {
         let (n, size) = (mine.len(), self.size());
         let mut all = vec![0; n * size];
-        if let Some(place) = all.get_mut(super::chunk(self.rank(), size, n * size)) {
+        if let Some(place) = all.get_mut(chunk(&(0..n * size), self.rank(), size)) {
             place.copy_from_slice(mine);
         }
         let mut all = Tensor::from_u32(&Device::Cuda(self.device.clone()), &[n * size], all)?;
