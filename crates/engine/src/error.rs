@@ -76,6 +76,11 @@ fn bytes(n: usize) -> String {
 }
 
 impl Error {
+    /// Shorthand for [`Error::Comm`].
+    pub fn comm(op: &'static str, message: impl Into<String>) -> Error {
+        Error::Comm { op, message: message.into() }
+    }
+
     /// Shorthand for [`Error::Op`].
     pub fn op(op: &'static str, message: impl Into<String>) -> Error {
         Error::Op { op, message: message.into() }

@@ -57,6 +57,7 @@ pub mod cuda;
 mod device;
 mod error;
 pub mod files;
+mod library;
 pub mod ops;
 pub mod optim;
 mod params;

@@ -1,7 +1,9 @@
 //! Processes that train together: sums and copies of ranges of flat buffers between them, and small messages.
 //!
 //! A [`Comm`] is one rank's end of the group; what carries it is a [`Transport`]. [`threads`] makes a group of threads of one process, for
-//! tests and as the plainest example of one.
+//! tests and as the plainest example of one. Between processes it is NCCL where each rank has a GPU of its own, else MPI; both are loaded
+//! at run time. Who this process is, [`Ranks::from_env`] reads from what started it; [`connect`] meets the others. A heartbeat beside the
+//! collectives tells who is alive, so that a rank that dies or hangs is named instead of waited for.
 //!
 //! ```
 //! use tweedie_engine::{Device, Tensor, comm};
@@ -20,11 +22,23 @@
 //! # }
 //! ```
 
+mod connect;
+mod heartbeat;
 mod layout;
+mod mpi;
+mod nccl;
+mod ranks;
 mod reducer;
+mod rendezvous;
 mod threads;
+mod wire;
+mod worker;
 
+pub use connect::{Which, connect};
 pub use layout::{Keep, Layout};
+pub use mpi::find as find_mpi;
+pub use nccl::find as find_nccl;
+pub use ranks::Ranks;
 pub use reducer::Reducer;
 pub use threads::threads;
 
@@ -115,6 +129,8 @@ pub trait Transport: Send + Sync {
     fn exchange(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>>;
     /// What it was used for so far.
     fn usage(&self) -> Usage;
+    /// This rank fails for a reason of its own: tell the others, so that they do not wait.
+    fn leave(&self, _why: &str) {}
 }
 
 /// The other half of a [`Transport::begin`].
@@ -215,12 +231,23 @@ impl Comm {
     pub fn usage(&self) -> Usage {
         self.0.usage()
     }
+
+    /// This rank ends because of `why`: the others are told so at once, and fail with these words instead of waiting. Nothing else can
+    /// be done with it afterwards.
+    pub fn leave(&self, why: &str) {
+        self.0.leave(why);
+    }
 }
 
 impl std::fmt::Debug for Comm {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         write!(f, "rank {} of {} by {}", self.rank(), self.size(), self.describe())
     }
+}
+
+/// The error of ranks that cannot meet.
+fn refused(message: impl Into<String>) -> Error {
+    Error::comm("ranks", message)
 }
 
 /// The values of `range` of an f32 buffer, on the host.
