@@ -17,6 +17,7 @@ pub mod loader;
 mod memory;
 mod order;
 mod parquet;
+mod part;
 mod row_groups;
 pub mod sequence;
 mod sources;
@@ -29,9 +30,10 @@ pub use cache::CacheMode;
 pub use detect::Format;
 pub use fingerprint::Fingerprint;
 pub use folder::images_below;
-pub use loader::{Batch, Loader, LoaderConfig, OnCorrupt, Part, Position, Skipped};
+pub use loader::{Batch, Loader, LoaderConfig, OnCorrupt, Position, Skipped};
 pub use memory::MemorySource;
 pub use order::epoch_order;
+pub use part::Part;
 pub use sequence::{
     Layout, MOST_OBJECTS, Overlong, SceneObject, SequenceConfig, SequenceFormat, SequenceOptions, SequenceSet,
     Sequences, Task, TextSource, Texts, draw_scene, guess_task, open_sequences,
