@@ -337,6 +337,16 @@ impl Params {
         self.grads.as_ref().map(|g| &g.data).ok_or_else(|| Error::op("optimizer", "a backward pass is under way"))
     }
 
+    /// The values of the first rank, at all of them.
+    pub fn take_from_first(&mut self, comm: &crate::comm::Comm) -> Result<()> {
+        self.values_changed();
+        comm.begin_broadcast(&self.values, 0..self.values.len(), 0)?.finish(&mut self.values)?;
+        if let Some(low) = &self.low {
+            low.overwrite(&self.values.cast(DType::Bf16)?)?;
+        }
+        Ok(())
+    }
+
     /// Overwrite a parameter.
     pub fn set(&mut self, id: ParamId, values: &[f32]) -> Result<()> {
         self.values_changed();

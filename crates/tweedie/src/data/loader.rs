@@ -1,6 +1,7 @@
 //! Batches made ahead of time: threads read, decode and augment while the consumer computes. What is in a batch depends on
 //! (seed, epoch, batch number) alone, never on threads.
 
+mod part;
 mod skipped;
 
 use super::examples::{Captioned, Classes, Examples};
@@ -9,10 +10,12 @@ use super::sequence::OnBad;
 use super::{DataError, Result, Sequences, Source};
 use crate::augment::{Mix, Transform};
 use crate::random::{Address, Draw, Stream};
+pub use part::Part;
 use rayon::prelude::*;
 use skipped::Found;
 pub use skipped::Skipped;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,6 +62,8 @@ pub struct LoaderConfig {
     pub epochs: Option<u32>,
     /// What to do about an unreadable image.
     pub on_corrupt: OnCorrupt,
+    /// Whose rows.
+    pub part: Part,
 }
 
 impl LoaderConfig {
@@ -74,6 +79,7 @@ impl LoaderConfig {
             start: Position::default(),
             epochs: None,
             on_corrupt: OnCorrupt::Skip,
+            part: Part::default(),
         }
     }
 
@@ -96,8 +102,14 @@ pub struct Batch {
     pub tokens: Vec<u32>,
     /// Number of each example in its source.
     pub indices: Vec<u32>,
-    /// How the images were mixed, if they were.
+    /// How the images were mixed, if they were; in rows of the whole batch.
     pub mix: Option<Mix>,
+    /// Of mixed images: the class of the image that each was mixed with.
+    pub partner_labels: Vec<u32>,
+    /// The rows of the whole batch that are here.
+    pub part: Range<usize>,
+    /// Rows of the whole batch.
+    pub global: usize,
 }
 
 /// What the threads share.
@@ -367,7 +379,11 @@ impl Work {
         }
         let indices: Vec<u32> = made.into_iter().flatten().collect();
         let Some(t) = self.examples.class_transform() else {
-            return Ok(Batch { position, images, labels: Vec::new(), tokens: targets, indices, mix: None });
+            let (part, global) = (0..indices.len(), indices.len());
+            let (labels, partner_labels) = (Vec::new(), Vec::new());
+            let batch =
+                Batch { position, images, labels, tokens: targets, indices, mix: None, partner_labels, part, global };
+            return Ok(batch.cut(self.config.part));
         };
         let mix = t.is_train().then(|| {
             let (seed, side) = (self.config.seed, t.size());
@@ -377,7 +393,11 @@ impl Work {
         if let Some(mix) = &mix {
             mix.apply(&mut images, t.channels(), t.size(), t.size());
         }
-        Ok(Batch { position, images, labels: targets, tokens: Vec::new(), indices, mix })
+        let partner_of = |m: &Mix| m.partner.iter().filter_map(|i| targets.get(*i as usize).copied()).collect();
+        let partner_labels = mix.as_ref().map(partner_of).unwrap_or_default();
+        let (tokens, part, global) = (Vec::new(), 0..indices.len(), indices.len());
+        let batch = Batch { position, images, labels: targets, tokens, indices, mix, partner_labels, part, global };
+        Ok(batch.cut(self.config.part))
     }
 
     /// Read an example, again after a while where the system refuses.

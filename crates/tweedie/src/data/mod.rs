@@ -29,7 +29,7 @@ pub use cache::CacheMode;
 pub use detect::Format;
 pub use fingerprint::Fingerprint;
 pub use folder::images_below;
-pub use loader::{Batch, Loader, LoaderConfig, OnCorrupt, Position, Skipped};
+pub use loader::{Batch, Loader, LoaderConfig, OnCorrupt, Part, Position, Skipped};
 pub use memory::MemorySource;
 pub use order::epoch_order;
 pub use sequence::{
