@@ -119,7 +119,7 @@ fn run(cli: Cli) -> Result<()> {
         (_, true) => Level::Verbose,
         _ => Level::Normal,
     });
-    tweedie_engine::cpu::set_threads(cli.threads.unwrap_or(0))?;
+    tweedie_engine::cpu::set_threads(cli.threads.unwrap_or_else(shared::ranks::threads))?;
     match cli.command {
         Command::Quickstart(args) => quickstart::run(&args),
         Command::Init(args) => init::run(&args),
