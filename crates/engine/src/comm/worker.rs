@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::heartbeat::Alive;
 use super::mpi::{Group, Mpi, Request};
-use super::{Collective, Finish, Pending, Ranks, Transport, Usage, chunk, put, refused};
+use super::{Collective, Finish, Pending, Ranks, Transport, Usage, chunk, put, records, refused};
 use crate::cuda::{Mark, Pinned, Side};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -259,7 +259,7 @@ impl Thread {
                     let _ = reply.send(self.kept(done));
                 }
                 Job::Exchange { mine, number, reply } => {
-                    let done = self.whole().and_then(|()| self.exchange(&mine, number));
+                    let done = self.whole().and_then(|()| records::exchange(&mine, |part| self.gather(part, number)));
                     let _ = reply.send(self.kept(done));
                 }
                 Job::Barrier { number, reply } => {
@@ -398,22 +398,8 @@ impl Thread {
         }
     }
 
-    /// Lengths first, then all bytes at the length of the longest.
-    fn exchange(&self, mine: &[u8], number: u64) -> Result<Vec<Vec<u8>>> {
-        let lengths = self.gather(&mut (mine.len() as u64).to_le_bytes(), number)?;
-        let lengths: Vec<usize> =
-            lengths.as_chunks::<8>().0.iter().map(|b| u64::from_le_bytes(*b) as usize).collect();
-        let longest = lengths.iter().copied().max().unwrap_or(0);
-        if longest == 0 {
-            return Ok(vec![Vec::new(); self.size]);
-        }
-        let mut padded = mine.to_vec();
-        padded.resize(longest, 0);
-        let all = self.gather(&mut padded, number)?;
-        Ok(all.chunks(longest).zip(lengths).map(|(part, len)| part.get(..len).unwrap_or(part).to_vec()).collect())
-    }
-
-    fn gather(&self, mine: &mut [u8], number: u64) -> Result<Vec<u8>> {
+    /// As many bytes of each rank.
+    fn gather(&self, mine: &[u8], number: u64) -> Result<Vec<u8>> {
         let (mut mine, mut all) = (mine.to_vec(), vec![0; mine.len() * self.size]);
         let begun = self.mpi.all_gather_bytes(&mut mine, &mut all);
         match begun.and_then(|request| self.wait(request, "exchange", number, self.timeout)) {
