@@ -70,6 +70,11 @@ impl Peers {
         }
     }
 
+    /// An error if a sum or copy that was begun has failed since; after the device has been waited for, what it holds is right where this is.
+    pub fn check(&self) -> Result<()> {
+        Ok(self.others().map_or(Ok(()), Comm::check)?)
+    }
+
     /// Something of each rank, by rank. Numbers with a fraction may lose their last digit on the way.
     pub fn tell<T: Serialize + DeserializeOwned + Clone>(&self, mine: &T) -> Result<Vec<T>> {
         if self.others().is_none() {

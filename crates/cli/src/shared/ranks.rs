@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tweedie::peers::Peers;
 use tweedie_engine::comm::{Comm, Ranks, Which, connect};
 use tweedie_engine::{Choice, cuda};
 
 use crate::failure::{Failure, Result};
+use crate::report;
 use crate::report::terminal::{self, Level};
-use crate::report::{self};
 
 #[derive(clap::Args)]
 pub struct CommArgs {
@@ -35,6 +38,12 @@ impl Place {
     /// This rank, 0 if it is alone.
     pub fn rank(&self) -> usize {
         self.comm.as_ref().map_or(0, Comm::rank)
+    }
+
+    /// What the first rank has of something that ranks may come to differently, such as what was measured.
+    pub fn of_first<T: Serialize + DeserializeOwned + Clone>(&self, mine: &T) -> Result<T> {
+        let peers = self.comm.clone().map_or_else(Peers::default, Peers::new);
+        Ok(peers.tell(mine)?.into_iter().next().unwrap_or_else(|| mine.clone()))
     }
 
     /// Do the work of this rank. If that fails, the others hear why.

@@ -40,7 +40,8 @@ impl FromStr for Which {
 
 /// Meet the other ranks. Waits for each step at most `timeout`; so does every operation afterwards.
 pub fn connect(ranks: &Ranks, device: &Device, which: Which, timeout: Duration) -> Result<Comm> {
-    let by_mpi = ranks.has_mpi(&process_env) || which == Which::Mpi || (ranks.size == 1 && *device == Device::Cpu);
+    let alone = ranks.size == 1 && *device == Device::Cpu && which == Which::Auto;
+    let by_mpi = ranks.has_mpi(&process_env) || which == Which::Mpi || alone;
     let mpi = by_mpi.then(|| Worker::start(ranks, device, timeout));
     let meeting = ranks.meeting(&process_env);
     match (mpi, which, &meeting) {

@@ -28,6 +28,7 @@ mod layout;
 mod mpi;
 mod nccl;
 mod ranks;
+mod records;
 mod reducer;
 mod rendezvous;
 mod threads;
@@ -129,6 +130,10 @@ pub trait Transport: Send + Sync {
     fn exchange(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>>;
     /// What it was used for so far.
     fn usage(&self) -> Usage;
+    /// An error if something that was begun has failed since.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
     /// This rank fails for a reason of its own: tell the others, so that they do not wait.
     fn leave(&self, _why: &str) {}
 }
@@ -230,6 +235,12 @@ impl Comm {
     /// What it was used for so far.
     pub fn usage(&self) -> Usage {
         self.0.usage()
+    }
+
+    /// An error if something that was begun has failed since: on a GPU the host does not wait for it. Once the device has nothing more to
+    /// do, what is computed is right where this is.
+    pub fn check(&self) -> Result<()> {
+        self.0.check()
     }
 
     /// This rank ends because of `why`: the others are told so at once, and fail with these words instead of waiting. Nothing else can

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::heartbeat::Alive;
 use super::mpi::{Group, Mpi, Request};
-use super::{Collective, Finish, Pending, Ranks, Transport, Usage, chunk, put, refused};
+use super::{Collective, Finish, Pending, Ranks, Transport, Usage, chunk, put, records, refused};
 use crate::cuda::{Mark, Pinned, Side};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -33,11 +33,7 @@ enum Job {
 enum Data {
     Host(Vec<f32>),
     /// `len` values at an address of a GPU, there once the mark is passed.
-    Device {
-        at: u64,
-        len: usize,
-        ready: Mark,
-    },
+    Device { at: u64, len: usize, ready: Mark },
 }
 
 /// This rank's end of a group that MPI has brought together.
@@ -88,17 +84,11 @@ impl Worker {
         let thread = thread.map_err(|e| refused(format!("no thread for MPI can be started: {e}")))?;
         let (rank, size) = match begun.recv_timeout(timeout) {
             Ok(begun) => begun?,
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(refused(format!("{} ended while it began", found.version)));
-            }
+            Err(RecvTimeoutError::Disconnected) => return Err(refused(format!("{} ended while it began", found.version))),
             Err(RecvTimeoutError::Timeout) => {
                 return Err(refused(format!(
                     "{} ({}) has not begun within {} s at rank {} of {}: some rank has not been started, or hangs before this",
-                    found.version,
-                    found.file,
-                    timeout.as_secs_f32(),
-                    ranks.rank,
-                    ranks.size
+                    found.version, found.file, timeout.as_secs_f32(), ranks.rank, ranks.size
                 )));
             }
         };
@@ -269,7 +259,7 @@ impl Thread {
                     let _ = reply.send(self.kept(done));
                 }
                 Job::Exchange { mine, number, reply } => {
-                    let done = self.whole().and_then(|()| self.exchange(&mine, number));
+                    let done = self.whole().and_then(|()| records::exchange(&mine, |part| self.gather(part, number)));
                     let _ = reply.send(self.kept(done));
                 }
                 Job::Barrier { number, reply } => {
@@ -408,21 +398,8 @@ impl Thread {
         }
     }
 
-    /// Lengths first, then all bytes at the length of the longest.
-    fn exchange(&self, mine: &[u8], number: u64) -> Result<Vec<Vec<u8>>> {
-        let lengths = self.gather(&mut (mine.len() as u64).to_le_bytes(), number)?;
-        let lengths: Vec<usize> = lengths.as_chunks::<8>().0.iter().map(|b| u64::from_le_bytes(*b) as usize).collect();
-        let longest = lengths.iter().copied().max().unwrap_or(0);
-        if longest == 0 {
-            return Ok(vec![Vec::new(); self.size]);
-        }
-        let mut padded = mine.to_vec();
-        padded.resize(longest, 0);
-        let all = self.gather(&mut padded, number)?;
-        Ok(all.chunks(longest).zip(lengths).map(|(part, len)| part.get(..len).unwrap_or(part).to_vec()).collect())
-    }
-
-    fn gather(&self, mine: &mut [u8], number: u64) -> Result<Vec<u8>> {
+    /// As many bytes of each rank.
+    fn gather(&self, mine: &[u8], number: u64) -> Result<Vec<u8>> {
         let (mut mine, mut all) = (mine.to_vec(), vec![0; mine.len() * self.size]);
         let begun = self.mpi.all_gather_bytes(&mut mine, &mut all);
         match begun.and_then(|request| self.wait(request, "exchange", number, self.timeout)) {

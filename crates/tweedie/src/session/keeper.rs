@@ -87,7 +87,8 @@ impl Keeper<'_> {
         t.optimizer_mut().hold_ema()?; // the first rank draws samples of it alone
         let peers = t.peers().clone();
         let result = match peers.is_first() {
-            true => snapshot(t).and_then(|s| self.save_snapshot(t, s, best)),
+            // A sum that failed on the way is known by now: its gradients are in these weights.
+            true => snapshot(t).and_then(|s| peers.check().and_then(|()| self.save_snapshot(t, s, best))),
             false => t
                 .optimizer()
                 .buffer_lens()

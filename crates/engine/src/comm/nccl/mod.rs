@@ -16,7 +16,7 @@ pub use library::find;
 use library::{Communicator, Config, FLOAT32, IN_PROGRESS, Nccl, SUCCESS, SUM, UINT32, UniqueId};
 
 use super::heartbeat::Alive;
-use super::{Collective, Finish, Pending, Transport, Usage, chunk, refused};
+use super::{Collective, Finish, Pending, Transport, Usage, chunk, records, refused};
 use crate::cuda::{Cuda, Mark, Side};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -301,26 +301,20 @@ impl Transport for Ring {
     }
 
     fn barrier(&self) -> Result<()> {
-        self.exchange(&[]).map(|_| ())
+        self.gather(&[0; 4]).map(drop)
     }
 
-    /// Lengths first, then all bytes at the length of the longest, four to a value.
+    /// On the host, where MPI has brought the ranks together: then nobody waits for the GPU.
     fn exchange(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let lengths = self.gather(&[mine.len() as u32])?;
-        let words = lengths.iter().copied().max().unwrap_or(0).div_ceil(4) as usize;
-        if words == 0 {
-            return Ok(vec![Vec::new(); self.size()]);
+        self.shared.whole()?;
+        match &self.beneath {
+            Some(mpi) => mpi.exchange(mine),
+            None => records::exchange(mine, |part| self.gather(part)),
         }
-        let mut padded = mine.to_vec();
-        padded.resize(4 * words, 0);
-        let own: Vec<u32> = padded.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
-        let all = self.gather(&own)?;
-        let bytes = |part: &[u32], len: u32| {
-            let mut bytes: Vec<u8> = part.iter().flat_map(|w| w.to_le_bytes()).collect();
-            bytes.truncate(len as usize);
-            bytes
-        };
-        Ok(all.chunks(words).zip(lengths).map(|(part, len)| bytes(part, len)).collect())
+    }
+
+    fn check(&self) -> Result<()> {
+        self.shared.whole()
     }
 
     fn usage(&self) -> Usage {
@@ -334,12 +328,13 @@ impl Transport for Ring {
 }
 
 impl Ring {
-    /// The values of all ranks, equally many of each. Waits on the host.
-    fn gather(&self, mine: &[u32]) -> Result<Vec<u32>> {
-        let (n, size) = (mine.len(), self.size());
+    /// As many bytes of each rank, four to a value. Waits on the host.
+    fn gather(&self, mine: &[u8]) -> Result<Vec<u8>> {
+        let own: Vec<u32> = mine.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
+        let (n, size) = (own.len(), self.size());
         let mut all = vec![0; n * size];
         if let Some(place) = all.get_mut(chunk(&(0..n * size), self.rank(), size)) {
-            place.copy_from_slice(mine);
+            place.copy_from_slice(&own);
         }
         let mut all = Tensor::from_u32(&Device::Cuda(self.device.clone()), &[n * size], all)?;
         let waiting = self.queue(Collective::AllGather, &all, 0..n * size)?;
@@ -350,7 +345,7 @@ impl Ring {
         }
         lock(&self.shared.usage).waited += start.elapsed();
         Box::new(waiting).finish(&mut all)?;
-        all.to_vec_u32()
+        Ok(all.to_vec_u32()?.iter().flat_map(|w| w.to_le_bytes()).collect())
     }
 }
 
