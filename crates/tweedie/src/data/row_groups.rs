@@ -1,7 +1,7 @@
 //! Row groups of several Parquet files as one list of rows, and a cache of what was read of them.
 
 use super::sources::{beyond, place_of};
-use super::{Locality, Result};
+use super::{Extent, Locality, Result};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,15 +57,26 @@ impl RowGroups {
         })
     }
 
+    /// Rows of a group.
+    pub fn len(&self, g: usize) -> usize {
+        self.starts.get(g + 1).map_or(self.rows, |&s| s as usize) - self.starts[g] as usize
+    }
+
     /// The file of a group and its number there.
-    fn file(&self, g: usize) -> (&Path, usize) {
+    pub fn file(&self, g: usize) -> (&Path, usize) {
         (&self.files[self.groups[g].file as usize], self.groups[g].group as usize)
     }
 
+    /// First row of each file that has any.
+    fn file_starts(&self) -> Vec<u32> {
+        let mut files: Vec<(u32, u32)> = self.groups.iter().zip(&self.starts).map(|(g, s)| (g.file, *s)).collect();
+        files.dedup_by_key(|(file, _)| *file);
+        files.into_iter().map(|(_, start)| start).collect()
+    }
+
     fn failed(&self, g: usize, e: &str) -> String {
-        let n = self.starts.get(g + 1).map_or(self.rows, |&s| s as usize) - self.starts[g] as usize;
         let first = self.groups[g].file_row;
-        let last = first + n as u64 - 1;
+        let last = first + self.len(g) as u64 - 1;
         format!("rows {first} to {last} cannot be read: {e}")
     }
 }
@@ -103,8 +114,28 @@ impl<T> GroupCache<T> {
         self.weights.iter().fold(0, |sum, w| sum.saturating_add(*w))
     }
 
+    /// Bytes of those that are held.
+    #[cfg(test)]
+    pub fn bytes(&self) -> u64 {
+        self.slots.lock().unwrap().bytes
+    }
+
     pub fn weights(&self) -> &[u64] {
         &self.weights
+    }
+
+    /// Group `g` if it is there or somebody is reading it, whom this waits for.
+    pub fn held(&self, g: usize) -> Option<Arc<T>> {
+        let slot = {
+            let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            slots.clock += 1;
+            let now = slots.clock;
+            let slot = slots.by_group.get_mut(&(g as u32))?;
+            slot.used = now;
+            slot.value.clone()
+        };
+        let value = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        value.as_ref()?.as_ref().ok().cloned()
     }
 
     /// Group `g`, from the cache or through `load`, or why it cannot be read. Threads that want the same group wait for one
@@ -143,14 +174,22 @@ impl<T> GroupCache<T> {
         read
     }
 
-    /// How to shuffle rows so that the cache serves most of them; none if everything fits.
-    pub fn locality(&self, groups: &RowGroups) -> Option<Locality> {
+    /// The blocks, and how many of them may be in use at a time: half of the cache is for those that are being used, half for
+    /// those that are read ahead.
+    pub fn locality(&self, groups: &RowGroups) -> Locality {
         let total = self.total();
-        if total <= self.limit {
-            return None;
-        }
-        // Half of the cache for the window that is being read, half for the one that threads run ahead into.
-        let mean = (total / self.weights.len() as u64).max(1);
-        Some(Locality { starts: groups.starts.clone(), window: (self.limit / 2 / mean).max(1) as usize })
+        let mean = (total / self.weights.len().max(1) as u64).max(1);
+        let window = match total <= self.limit {
+            true => self.weights.len(),
+            false => (self.limit / 2 / mean).max(1) as usize,
+        };
+        Locality { starts: groups.starts.clone(), window, files: groups.file_starts() }
+    }
+
+    /// Where the group of a row lies.
+    pub fn extent(&self, groups: &RowGroups, row: usize, divisible: bool) -> Option<Extent> {
+        let (g, _) = groups.find(row).ok()?;
+        let (file, number) = groups.file(g);
+        Some(Extent { file: file.into(), number, bytes: *self.weights.get(g)?, divisible })
     }
 }
