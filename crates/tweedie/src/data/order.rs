@@ -65,7 +65,7 @@ pub(crate) struct Read {
     pub first: u32,
     /// The last one.
     pub last: u32,
-    /// They may be read so many batches before: when the lane begins with the blocks that come before them.
+    /// They may be read so many batches before that.
     pub ahead: u32,
 }
 
@@ -159,17 +159,25 @@ impl Arrangement {
         let (rows, whole) = (self.rows(lane, self.batch).len().max(1), self.examples / self.batch);
         let short = if self.full { 0 } else { self.rows(lane, self.examples % self.batch).len() };
         let pieces = take(blocks, whole * self.rows(lane, self.batch).len() + short);
-        let (mut examples, mut before) = (Vec::new(), None);
+        let (mut examples, mut lasts, begin) = (Vec::new(), Vec::<u32>::new(), reads.len());
         for window in pieces.chunks(self.window()) {
             let first = examples.len();
             window.iter().for_each(|piece| examples.extend(piece.clone()));
             shuffle(&mut examples[first..], draw);
             let (first, last) = ((first / rows) as u32, ((examples.len() - 1) / rows) as u32);
-            let ahead = before.map_or(last - first + 1, |before| first - before);
-            before = Some(first);
-            let read = |piece: &Range<u32>| Read { lane, examples: piece.clone(), first, last, ahead };
+            // Two windows at a time: this one may be read when the last but one before it is done with.
+            let due = lasts.len().checked_sub(2).map_or(0, |k| lasts[k] + 1).min(first);
+            lasts.push(last);
+            let read = |piece: &Range<u32>| Read { lane, examples: piece.clone(), first, last, ahead: first - due };
             reads.extend(window.iter().map(read));
         }
+        // What an epoch begins with may be read during the last window of the epoch before.
+        let ahead = match lasts[..] {
+            [.., before, last] => last - before,
+            [last] => last + 1,
+            [] => 0,
+        };
+        reads[begin..].iter_mut().filter(|r| r.first == 0).for_each(|r| r.ahead = ahead);
         examples
     }
 
@@ -308,7 +316,8 @@ mod tests {
         }
     }
 
-    /// A batch needs no block that was not announced, and no more blocks are announced at a time than two windows of each lane.
+    /// A batch needs no block that was not announced, and no more are announced at a time than two windows of each lane, or those that
+    /// the very batch needs.
     #[test]
     fn reads_are_announced_in_time_and_no_earlier() {
         for (n, batch, window) in [(2000, 48, 30), (2000, 31, 35), (1990, 24, 8), (2000, 7, 3)] {
@@ -318,7 +327,12 @@ mod tests {
             for b in 0..a.batches() as u32 {
                 let due = |r: &&Read| r.first <= b + r.ahead && b <= r.last;
                 let held: Vec<&Read> = order.reads.iter().filter(due).collect();
-                assert!(held.len() <= 2 * a.window() * a.lanes(), "batch {b}: {} blocks", held.len());
+                for lane in 0..a.lanes() {
+                    let of = |r: &&&Read| r.lane == lane;
+                    let now = held.iter().filter(of).filter(|r| r.first <= b).count();
+                    let most = now.max(2 * a.window());
+                    assert!(held.iter().filter(of).count() <= most, "batch {b}, lane {lane}: {now} of {most} now");
+                }
                 for row in 0..batch {
                     let example = order.examples[b as usize * batch + row];
                     let lane = (0..a.lanes()).find(|&l| a.rows(l, batch).contains(&row)).unwrap();

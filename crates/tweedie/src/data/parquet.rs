@@ -61,10 +61,10 @@ impl ImageSource for ParquetSource {
     }
 }
 
-/// Read the row group of these rows. What is wrong with it is told where a row is asked for.
+/// Read the row group of these rows, each of which will be asked for once.
 pub(crate) fn read_ahead(groups: &RowGroups, cache: &GroupCache<Images>, column: &str, rows: &[u32]) {
     if let Some(Ok((g, _))) = rows.first().map(|&row| groups.find(row as usize)) {
-        let _ = cache.get(groups, g, |path, group| read_images(path, group, column));
+        cache.read_ahead(groups, g, rows.len() as u32, |path, group| read_images(path, group, column));
     }
 }
 

@@ -100,6 +100,28 @@ type Read<T> = std::result::Result<Arc<T>, String>;
 struct Slot<T> {
     value: Arc<Mutex<Option<Read<T>>>>,
     used: u64,
+    /// How often it will still be asked for, as far as that was announced.
+    left: u32,
+}
+
+/// What reading a group gives, or what is wrong.
+type Loaded<T> = std::result::Result<T, String>;
+
+/// What a slot holds; who comes first reads it.
+fn fill<T>(
+    slot: &Mutex<Option<Read<T>>>,
+    groups: &RowGroups,
+    g: usize,
+    load: impl FnOnce(&Path, usize) -> Loaded<T>,
+) -> Read<T> {
+    let mut value = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(value) = &*value {
+        return value.clone();
+    }
+    let (path, group) = groups.file(g);
+    let read = load(path, group).map(Arc::new).map_err(|e| groups.failed(g, &e));
+    *value = Some(read.clone());
+    read
 }
 
 impl<T> GroupCache<T> {
@@ -128,11 +150,7 @@ impl<T> GroupCache<T> {
     pub fn held(&self, g: usize) -> Option<Arc<T>> {
         let slot = {
             let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-            slots.clock += 1;
-            let now = slots.clock;
-            let slot = slots.by_group.get_mut(&(g as u32))?;
-            slot.used = now;
-            slot.value.clone()
+            slots.by_group.contains_key(&(g as u32)).then(|| self.slot(&mut slots, g, |left| left.saturating_sub(1)))?
         };
         let value = slot.lock().unwrap_or_else(PoisonError::into_inner);
         value.as_ref()?.as_ref().ok().cloned()
@@ -140,38 +158,38 @@ impl<T> GroupCache<T> {
 
     /// Group `g`, from the cache or through `load`, or why it cannot be read. Threads that want the same group wait for one
     /// reading.
-    pub fn get(
-        &self,
-        groups: &RowGroups,
-        g: usize,
-        load: impl FnOnce(&Path, usize) -> std::result::Result<T, String>,
-    ) -> Read<T> {
-        let slot = {
-            let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-            slots.clock += 1;
-            let now = slots.clock;
-            if !slots.by_group.contains_key(&(g as u32)) {
-                slots.bytes += self.weights[g];
-                while slots.bytes > self.limit {
-                    let Some(oldest) = slots.by_group.iter().min_by_key(|(_, s)| s.used).map(|(k, _)| *k) else {
-                        break;
-                    };
-                    slots.by_group.remove(&oldest);
-                    slots.bytes -= self.weights[oldest as usize];
-                }
+    pub fn get(&self, groups: &RowGroups, g: usize, load: impl FnOnce(&Path, usize) -> Loaded<T>) -> Read<T> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = self.slot(&mut slots, g, |left| left.saturating_sub(1));
+        drop(slots);
+        fill(&slot, groups, g, load)
+    }
+
+    /// Read group `g`, which will be asked for `uses` times: until then, others go first.
+    pub fn read_ahead(&self, groups: &RowGroups, g: usize, uses: u32, load: impl FnOnce(&Path, usize) -> Loaded<T>) {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = self.slot(&mut slots, g, |left| left.saturating_add(uses));
+        drop(slots);
+        let _ = fill(&slot, groups, g, load); // what is wrong is told where it is asked for
+    }
+
+    /// The slot of a group. For a new one, others make room: those that nobody has announced to need, then those not used for long.
+    fn slot(&self, slots: &mut Slots<T>, g: usize, left: impl FnOnce(u32) -> u32) -> Arc<Mutex<Option<Read<T>>>> {
+        slots.clock += 1;
+        let now = slots.clock;
+        if !slots.by_group.contains_key(&(g as u32)) {
+            slots.bytes += self.weights[g];
+            while slots.bytes > self.limit {
+                let oldest = slots.by_group.iter().min_by_key(|(_, s)| (s.left > 0, s.used)).map(|(k, _)| *k);
+                let Some(oldest) = oldest else { break };
+                slots.by_group.remove(&oldest);
+                slots.bytes -= self.weights[oldest as usize];
             }
-            let slot = slots.by_group.entry(g as u32).or_insert_with(|| Slot { value: Arc::default(), used: now });
-            slot.used = now;
-            slot.value.clone()
-        };
-        let mut value = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(value) = &*value {
-            return value.clone();
         }
-        let (path, group) = groups.file(g);
-        let read = load(path, group).map(Arc::new).map_err(|e| groups.failed(g, &e));
-        *value = Some(read.clone());
-        read
+        let new = || Slot { value: Arc::default(), used: now, left: 0 };
+        let slot = slots.by_group.entry(g as u32).or_insert_with(new);
+        (slot.used, slot.left) = (now, left(slot.left));
+        slot.value.clone()
     }
 
     /// The blocks, and how many of them may be in use at a time: half of the cache is for those that are being used, half for

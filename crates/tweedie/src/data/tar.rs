@@ -67,7 +67,7 @@ impl ImageSource for TarSource {
     }
 
     fn read_ahead(&self, examples: &[u32]) {
-        self.blocks.read_ahead(examples);
+        self.blocks.read_ahead(examples, 1);
     }
 }
 

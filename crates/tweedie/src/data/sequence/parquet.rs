@@ -89,9 +89,9 @@ impl TextSource for ParquetTexts {
     }
 
     fn read_ahead(&self, examples: &[u32]) {
-        let first = examples.first().map(|&i| i as usize);
-        if let Some((g, i)) = first.and_then(|i| Some((self.groups.find(i).ok()?.0, i))) {
-            let _ = self.group(g, i); // what is wrong is told where it is asked for
+        if let Some(Ok((g, _))) = examples.first().map(|&i| self.groups.find(i as usize)) {
+            // How often a stream comes back to a group is not known.
+            self.texts.read_ahead(&self.groups, g, u32::MAX, |path, group| read_texts(path, group, &self.columns));
         }
         if let Some((column, cache)) = &self.images {
             read_ahead(&self.groups, cache, column, examples);

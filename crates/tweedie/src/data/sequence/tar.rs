@@ -76,7 +76,7 @@ impl TextSource for TarTexts {
     }
 
     fn read_ahead(&self, examples: &[u32]) {
-        self.blocks.read_ahead(examples);
+        self.blocks.read_ahead(examples, 2); // the caption, the image
     }
 
     fn bytes(&self) -> u64 {

@@ -119,20 +119,22 @@ fn files(rank: &RankPlan) -> String {
 
 /// What is read more than once.
 fn twice(plan: &Plan) -> String {
-    let partners: usize = plan.ranks.iter().map(|r| r.partners).sum();
-    let mixed = match partners {
-        0 => String::new(),
-        n => format!("read by two ranks to be mixed: {} examples\n", report::count(n)),
-    };
     let again: u64 = plan.shared.iter().map(|s| s.again).sum();
-    if plan.shared.is_empty() || again == 0 {
-        let cut = match plan.shared.len() {
-            0 => String::new(),
-            n => format!("; {n} blocks belong to several ranks, each of which reads its own examples of them"),
-        };
-        return format!("read twice: nothing{cut}\n{mixed}");
+    let partners: usize = plan.ranks.iter().map(|r| r.partners).sum();
+    let mut out = String::new();
+    if partners > 0 {
+        out += &format!("read by two ranks, to be mixed: {} examples\n", report::count(partners));
     }
-    let mut out = format!("read by several ranks: {} blocks, {}\n", plan.shared.len(), report::size(again));
+    if again == 0 {
+        if partners == 0 {
+            out += "read twice: nothing\n";
+        }
+        if !plan.shared.is_empty() {
+            out += &format!("{} blocks belong to several ranks, and each reads its own examples\n", plan.shared.len());
+        }
+        return out;
+    }
+    out += &format!("read by several ranks: {} blocks, {} more than once\n", plan.shared.len(), report::size(again));
     for s in plan.shared.iter().take(NAMED) {
         let ranks: Vec<String> = s.ranks.iter().map(|r| r.to_string()).collect();
         out += &format!("  {}, block {}, by ranks {}\n", s.file.display(), s.number, ranks.join(", "));
@@ -140,5 +142,5 @@ fn twice(plan: &Plan) -> String {
     if plan.shared.len() > NAMED {
         out += &format!("  and {} more (--json names all)\n", plan.shared.len() - NAMED);
     }
-    out + &mixed
+    out
 }
