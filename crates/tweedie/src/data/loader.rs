@@ -1,22 +1,26 @@
 //! Batches made ahead of time: threads read, decode and augment while the consumer computes. What is in a batch depends on
 //! (seed, epoch, batch number) alone, never on threads.
 
+mod ahead;
 mod config;
 mod skipped;
 mod work;
 
 use super::examples::{Captioned, Classes, Examples};
+use super::order::Arrangement;
 use super::{DataError, Result, Sequences, Source};
 use crate::augment::Transform;
+use ahead::{Begun, READERS};
 pub use config::{Batch, LoaderConfig, OnCorrupt, Position};
 use skipped::Found;
 pub use skipped::Skipped;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use work::Work;
+pub(crate) use work::partners_outside;
 
 /// Makes batches in background threads; an iterator over them. Dropping it stops the threads.
 ///
@@ -72,13 +76,14 @@ impl Loader {
             return Err(DataError::Setting("the batch size must be at least 1".into()));
         }
         config.part.check(config.batch, config.drop_last)?;
-        let mixes = examples.class_transform().is_some_and(|t| t.is_train() && t.config().mix.is_on());
-        if mixes && !config.drop_last && config.part.ranks > 1 {
+        if examples.mixes() && !config.drop_last && config.part.ranks > 1 {
             return Err(DataError::Setting("batches that several ranks mix must be full: set drop_last".into()));
         }
         if n >= u32::MAX as usize {
             return Err(DataError::Setting(format!("{n} examples are more than can be numbered")));
         }
+        let locality = examples.locality().filter(|_| config.shuffle);
+        let arrangement = Arrangement::new(n, locality, config.batching(examples.mixes()))?;
         let batches = if config.drop_last { n / config.batch } else { n.div_ceil(config.batch) };
         if batches == 0 {
             return Err(DataError::Setting(format!(
@@ -106,7 +111,9 @@ impl Loader {
             examples,
             config,
             batches: batches as u32,
+            arrangement,
             order: Mutex::default(),
+            begun: Begun::default(),
             found: Mutex::new(found),
             refused: AtomicU32::new(0),
             spare: Mutex::default(),
@@ -121,6 +128,15 @@ impl Loader {
                 .spawn(move || work.run_lane(first + lane, &pool, &sender))
                 .map_err(|e| DataError::Setting(format!("cannot start a thread: {e}")))?;
             lanes.push(receiver);
+            threads.push(thread);
+        }
+        let readers = if work.arrangement.streamed().is_some() { READERS } else { 0 };
+        for reader in 0..readers {
+            let work = work.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("ahead-{reader}"))
+                .spawn(move || work.read_ahead(first, reader))
+                .map_err(|e| DataError::Setting(format!("cannot start a thread: {e}")))?;
             threads.push(thread);
         }
         Ok(Loader { work, lanes, threads, next: 0, waited: Duration::ZERO, done: false })
@@ -147,7 +163,7 @@ impl Loader {
     }
 
     fn stop(&mut self) {
-        self.work.stop.store(true, Ordering::Relaxed);
+        self.work.end();
         self.lanes.clear(); // a lane that waits to send finds its receiver gone
     }
 

@@ -1,5 +1,9 @@
 //! Several ranks: what they load together is what one alone would load, to the bit.
 
+mod formats;
+mod sets;
+mod stream;
+
 use std::sync::Arc;
 use tweedie::augment::{AugmentConfig, MixConfig, Transform};
 use tweedie::data::{Batch, Dataset, Image, Items, Loader, LoaderConfig, Part, Position, Source};

@@ -2,6 +2,7 @@
 
 use crate::augment::Mix;
 use crate::data::Part;
+use crate::data::order::Batching;
 use std::ops::Range;
 
 /// What to do about an unreadable image.
@@ -40,6 +41,10 @@ pub struct LoaderConfig {
     pub shuffle: bool,
     /// Leave out a last batch that is not full. Unreadable images are then replaced, so that every batch is full.
     pub drop_last: bool,
+    /// Lanes in which data are streamed that do not fit into memory: each has files of its own and fills the same rows of every batch.
+    /// Ranks that divide their number read different files. 0: 24, or fewer where the batch or the memory is small, and none
+    /// for what fits.
+    pub lanes: usize,
     /// First batch to make, for a resumed run.
     pub start: Position,
     /// Stop after this many epochs in all; none: go on for ever.
@@ -59,10 +64,16 @@ impl LoaderConfig {
             seed,
             shuffle: true,
             drop_last: true,
+            lanes: 0,
             start: Position::default(),
             epochs: None,
             on_corrupt: OnCorrupt::Skip,
         }
+    }
+
+    /// What bears on the order of examples.
+    pub(crate) fn batching(&self, mixes: bool) -> Batching {
+        Batching { batch: self.batch, lanes: self.lanes, full: self.drop_last, mixes }
     }
 
     /// For evaluation: every example once, in order.

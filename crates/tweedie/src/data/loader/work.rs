@@ -1,10 +1,11 @@
 //! The making of one batch: which examples, read and replaced, mixed.
 
+use super::ahead::Begun;
 use super::skipped::Found;
 use super::{Batch, LANES, LoaderConfig, OnCorrupt, PATIENCE, Position, WAITS};
 use crate::augment::Mix;
 use crate::data::examples::Examples;
-use crate::data::order::order;
+use crate::data::order::{Arrangement, EpochOrder};
 use crate::data::sequence::OnBad;
 use crate::data::{DataError, Result};
 use crate::random::{Address, Draw, Stream};
@@ -20,7 +21,10 @@ pub(super) struct Work {
     pub examples: Box<dyn Examples>,
     pub config: LoaderConfig,
     pub batches: u32,
-    pub order: Mutex<BTreeMap<u32, Arc<Vec<u32>>>>,
+    pub arrangement: Arrangement,
+    pub order: Mutex<BTreeMap<u32, Arc<EpochOrder>>>,
+    /// How far batches are, for those who read ahead of them.
+    pub begun: Begun,
     pub found: Mutex<Found>,
     /// Examples in a row that the system refused, each after some tries.
     pub refused: AtomicU32,
@@ -36,8 +40,8 @@ struct Pixels {
 }
 
 /// Rows that images of `part` are mixed with and that lie outside of it, in ascending order.
-fn partners_outside(mix: &Mix, part: &Range<usize>) -> Vec<usize> {
-    let partners = mix.partner.get(part.clone()).unwrap_or_default().iter().map(|row| *row as usize);
+pub(crate) fn partners_outside(partners: &[u32], part: &Range<usize>) -> Vec<usize> {
+    let partners = partners.get(part.clone()).unwrap_or_default().iter().map(|row| *row as usize);
     let mut outside: Vec<usize> = partners.filter(|row| !part.contains(row)).collect();
     outside.sort_unstable();
     outside.dedup();
@@ -49,7 +53,7 @@ impl Work {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stopped(&self) -> bool {
+    pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
@@ -60,6 +64,7 @@ impl Work {
             if self.stopped() || self.config.epochs.is_some_and(|n| position.epoch >= n) {
                 return;
             }
+            self.begun.reach(number);
             let made = pool.install(|| self.make(position));
             let failed = made.is_err();
             if self.stopped() || sender.send(made).is_err() || failed {
@@ -68,18 +73,18 @@ impl Work {
         }
     }
 
-    /// The order of an epoch; the last few are kept, since lanes stand in at most two epochs.
-    fn order(&self, epoch: u32) -> Arc<Vec<u32>> {
+    /// The order of an epoch; the last few are kept, since batches stand in at most two epochs and reading in the next.
+    pub fn order(&self, epoch: u32) -> Arc<EpochOrder> {
         let mut orders = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(order) = orders.get(&epoch) {
             return order.clone();
         }
         let order = Arc::new(match self.config.shuffle {
-            true => order(self.examples.len(), self.examples.locality(), self.config.seed, epoch),
-            false => (0..self.examples.len() as u32).collect(),
+            true => self.arrangement.epoch(self.config.seed, epoch),
+            false => self.arrangement.in_order(),
         });
         orders.insert(epoch, order.clone());
-        while orders.len() > 2 {
+        while orders.len() > 3 {
             orders.pop_first();
         }
         order
@@ -88,12 +93,15 @@ impl Work {
     pub fn make(&self, position: Position) -> Result<Batch> {
         let order = self.order(position.epoch);
         let first = position.batch as usize * self.config.batch;
-        let chosen = &order[first..(first + self.config.batch).min(order.len())];
+        let chosen = &order.examples[first..(first + self.config.batch).min(order.examples.len())];
         let (part, global) = (self.config.part.of(chosen.len()), chosen.len());
         let mut mix = self.mix(position, global);
-        let others = mix.as_ref().map_or(Vec::new(), |mix| partners_outside(mix, &part));
+        let others = mix.as_ref().map_or(Vec::new(), |mix| partners_outside(&mix.partner, &part));
         let rows: Vec<usize> = part.clone().chain(others.iter().copied()).collect();
         let Pixels { mut images, mut targets, indices } = self.read(position.epoch, first, chosen, &rows)?;
+        if self.config.drop_last && indices.len() < rows.len() {
+            return Ok(Batch::default()); // of a loader that was stopped: nobody waits for it
+        }
         if let Some(mix) = &mut mix
             && indices.len() < rows.len()
         {
@@ -125,7 +133,9 @@ impl Work {
     fn mix(&self, position: Position, images: usize) -> Option<Mix> {
         let t = self.examples.class_transform().filter(|t| t.is_train())?;
         let (seed, side) = (self.config.seed, t.size());
-        t.config().mix.draw(seed, position.epoch, position.batch, images, side, side)
+        let mut mix = t.config().mix.draw(seed, position.epoch, position.batch, images, side, side)?;
+        mix.partner = self.arrangement.partners(images).unwrap_or(mix.partner);
+        Some(mix)
     }
 
     /// Read these rows of the batch whose examples are `chosen`; the first of them is number `first` of the epoch.
