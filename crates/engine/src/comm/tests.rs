@@ -56,7 +56,7 @@ fn loss(
     (rank, step): (usize, usize),
     probe: Option<(&Comm, &Rc<Cell<u64>>)>,
 ) -> Var {
-    let x = tape.constant(random((10 + rank + RANKS * step) as u64, &[5, 16], 1.0));
+    let x = tape.constant(random((10 + rank + RANKS * step) as u32, &[5, 16], 1.0));
     let layer = |x: &Var, id: usize| {
         let (w, b) = (tape.param(p, ids[id]), tape.param(p, ids[3]));
         linear::linear(tape, x, &w, Some(&b), None, None).unwrap()
