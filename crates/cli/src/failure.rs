@@ -50,6 +50,16 @@ impl Failure {
         Failure { kind: Kind::Interrupted, ..Failure::input("interrupted") }
     }
 
+    /// Whether it was stopped by Ctrl-C.
+    pub fn is_interrupted(&self) -> bool {
+        self.kind == Kind::Interrupted
+    }
+
+    /// What went wrong and why, in one line, for somebody else's messages.
+    pub fn in_short(&self) -> String {
+        std::iter::once(&self.what).chain(&self.causes).map(String::as_str).collect::<Vec<_>>().join("; ")
+    }
+
     /// Add the next cause.
     pub fn cause(mut self, why: impl Into<String>) -> Failure {
         self.causes.push(why.into());
@@ -98,7 +108,8 @@ impl From<Error> for Failure {
                 Failure::input("CUDA is not usable on this machine").cause(why).hint("tweedie devices")
             }
             Error::Op { op: "device", message } => Failure::input(message).hint("tweedie devices"),
-            Error::OutOfMemory { .. } => hinted(Failure::input(e.to_string()), e.hint()),
+            Error::Comm { op: "ranks", message } => Failure::input(message).hint("tweedie devices"),
+            Error::OutOfMemory { .. } | Error::Comm { .. } => hinted(Failure::input(e.to_string()), e.hint()),
             Error::Op { .. } => Failure::ours(e.to_string()),
             Error::Cuda { .. } | Error::Compile { .. } => hinted(Failure::ours(e.to_string()), e.hint()),
         }

@@ -41,13 +41,13 @@ fn has_gpu() -> bool {
 fn devices_says_what_there_is() {
     let (code, out, err) = run(tweedie(&["devices"]));
     assert_eq!((code, err.as_str()), (0, ""));
-    for line in ["cpu ", "driver ", "nvrtc ", "cublaslt ", "cache ", "auto "] {
+    for line in ["cpu ", "driver ", "nvrtc ", "cublaslt ", "nccl ", "mpi ", "ranks ", "cache ", "auto "] {
         assert!(out.lines().any(|l| l.starts_with(line)), "no line '{line}' in\n{out}");
     }
     let (code, out, _) = run(tweedie(&["--threads", "3", "devices", "--json"]));
     let v: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, v["cpu"]["threads"].as_u64()), (0, Some(3)));
-    for library in ["driver", "nvrtc", "cublaslt"] {
+    for library in ["driver", "nvrtc", "cublaslt", "nccl", "mpi"] {
         assert!(v[library]["version"].is_string() || v[library]["missing"].is_string(), "{library}: {v}");
     }
     assert!(v["gpus"].is_array() && !v["auto"]["reason"].as_str().unwrap().is_empty());

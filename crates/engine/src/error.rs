@@ -37,6 +37,14 @@ pub enum Error {
         /// The compiler's log.
         log: String,
     },
+    /// Ranks that train together could not go on: one ended, does not answer, or does something else.
+    #[error("{op}: {message}")]
+    Comm {
+        /// What they were doing.
+        op: &'static str,
+        /// What came of it, with the rank.
+        message: String,
+    },
     /// The device has no room.
     #[error(
         "out of GPU memory: {by} asked for {}, {} would fit; this program's tensors hold {}, {} of the device's {} are free",
@@ -68,6 +76,11 @@ fn bytes(n: usize) -> String {
 }
 
 impl Error {
+    /// Shorthand for [`Error::Comm`].
+    pub fn comm(op: &'static str, message: impl Into<String>) -> Error {
+        Error::Comm { op, message: message.into() }
+    }
+
     /// Shorthand for [`Error::Op`].
     pub fn op(op: &'static str, message: impl Into<String>) -> Error {
         Error::Op { op, message: message.into() }
@@ -92,6 +105,7 @@ impl Error {
             ),
             Error::Cuda { .. } | Error::Compile { .. } => Some("tweedie selftest --device cuda"),
             Error::NoCuda(_) => Some("tweedie devices"),
+            Error::Comm { .. } => Some("start all ranks again with --resume: the run goes on from its last checkpoint"),
             Error::Op { .. } => None,
         }
     }

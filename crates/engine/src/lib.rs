@@ -51,11 +51,13 @@
 
 pub mod cases;
 pub mod check;
+pub mod comm;
 pub mod cpu;
 pub mod cuda;
 mod device;
 mod error;
 pub mod files;
+mod library;
 pub mod ops;
 pub mod optim;
 mod params;

@@ -1,6 +1,7 @@
 //! Parameters in flat buffers: value, gradient, both moments, average and bf16 shadow are each one array, so that
 //! clipping, AdamW and EMA are one pass and a checkpoint is one write.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -129,7 +130,7 @@ impl ParamsBuilder {
 pub struct Params {
     number: u64,
     specs: Vec<Spec>,
-    ranges: Vec<(Group, std::ops::Range<usize>)>,
+    ranges: Vec<(Group, Range<usize>)>,
     pub(crate) values: Tensor,
     pub(crate) low: Option<Tensor>,
     /// Weights as CPU products of few rows read them best; made when one asks without wanting gradients.
@@ -143,6 +144,22 @@ pub(crate) struct Hidden {
     pub start: usize,
     pub rows: usize,
     pub cols: usize,
+}
+
+/// A part of the flat buffers.
+pub(crate) struct Section {
+    pub group: Group,
+    pub members: Vec<Member>,
+}
+
+/// Where a parameter lies in the flat buffers.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    /// Its number: parameters are numbered as they were added.
+    pub number: usize,
+    pub place: Range<usize>,
+    /// With the padding behind it.
+    pub padded: Range<usize>,
 }
 
 /// A weight matrix transposed, once it was asked for.
@@ -165,7 +182,7 @@ impl Params {
     }
 
     /// Parts of the flat buffers by group.
-    pub(crate) fn ranges(&self) -> &[(Group, std::ops::Range<usize>)] {
+    pub(crate) fn ranges(&self) -> &[(Group, Range<usize>)] {
         &self.ranges
     }
 
@@ -179,6 +196,25 @@ impl Params {
             }
         }
         all
+    }
+
+    /// Parts of the flat buffers by group, with the parameters in them.
+    pub(crate) fn sections(&self) -> Vec<Section> {
+        let member = |(number, s): (usize, &Spec)| {
+            let n: usize = s.shape.iter().product();
+            Member { number, place: s.start..s.start + n, padded: s.start..s.start + n.div_ceil(ALIGN) * ALIGN }
+        };
+        let of = |group: Group| Section {
+            group,
+            members: self
+                .specs
+                .iter()
+                .enumerate()
+                .filter(|(_, s)| s.group.range() == group.range())
+                .map(member)
+                .collect(),
+        };
+        GROUPS.into_iter().map(of).collect()
     }
 
     /// All parameters in the order they were added: name, shape, id.
@@ -276,25 +312,57 @@ impl Params {
     pub(crate) fn finish_grads(&mut self) -> Result<()> {
         let Params { specs, grads, .. } = self;
         let Some(g) = grads else { return Err(Error::op("optimizer", "a backward pass is under way")) };
-        for (s, touched) in specs.iter().zip(&mut g.touched) {
-            if std::mem::take(touched) {
+        for (i, s) in specs.iter().enumerate() {
+            if std::mem::take(&mut g.touched[i]) {
                 continue;
             }
-            let n: usize = s.shape.iter().product();
-            match g.data.cuda_device() {
-                Some(c) => c.memset_zero(g.data.view(s.start, &[n]).ptr(), n * 4)?,
-                None => match g.data.f32s_mut() {
-                    Some(d) => d[s.start..s.start + n].fill(0.0),
-                    None => return Err(Error::op("optimizer", "a gradient is still held; drop it before the step")),
-                },
+            g.zero(s.start..s.start + s.shape.iter().product::<usize>())?;
+        }
+        Ok(())
+    }
+
+    /// A copy of the gradients of one backward pass, on the device; the next starts afresh.
+    pub fn take_flat_grads(&mut self) -> Result<Tensor> {
+        self.finish_grads()?;
+        let flat = self.finished_grads()?;
+        match flat.cuda_device() {
+            None => Tensor::from_f32(&Device::Cpu, flat.shape(), flat.f32s().to_vec()),
+            Some(c) => {
+                let copy = Tensor::cuda(c, flat.shape(), DType::F32)?;
+                copy.overwrite(flat)?;
+                Ok(copy)
             }
         }
+    }
+
+    /// Put gradients that [`Params::take_flat_grads`] gave, or a sum of such, where the optimizer finds them
+    /// ([`AdamW::apply`](crate::optim::AdamW::apply)).
+    pub fn set_flat_grads(&mut self, flat: Tensor) -> Result<()> {
+        let mut grads = self.take_grads()?;
+        let fits = flat.shape() == grads.data.shape() && flat.is_beside(&grads.data) && flat.dtype() == DType::F32;
+        let given = format!("{flat:?}");
+        if fits {
+            grads.data = flat;
+        }
+        grads.touched.fill(false);
+        self.return_grads(grads);
+        ensure!(fits, "gradients", "{given} are not those of these parameters");
         Ok(())
     }
 
     /// The flat gradients.
     pub(crate) fn finished_grads(&self) -> Result<&Tensor> {
         self.grads.as_ref().map(|g| &g.data).ok_or_else(|| Error::op("optimizer", "a backward pass is under way"))
+    }
+
+    /// The values of the first rank, at all of them.
+    pub fn take_from_first(&mut self, comm: &crate::comm::Comm) -> Result<()> {
+        self.values_changed();
+        comm.begin_broadcast(&self.values, 0..self.values.len(), 0)?.finish(&mut self.values)?;
+        if let Some(low) = &self.low {
+            low.overwrite(&self.values.cast(DType::Bf16)?)?;
+        }
+        Ok(())
     }
 
     /// Overwrite a parameter.

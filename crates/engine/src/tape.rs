@@ -8,6 +8,7 @@ mod grads;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::comm::Reducer;
 use crate::cpu::matmul::transpose;
 use crate::cpu::pool::Buf;
 use crate::device::Device;
@@ -153,6 +154,15 @@ enum Node {
     Op(Box<dyn Backward>),
 }
 
+impl Node {
+    fn param(&self) -> Option<ParamId> {
+        match self {
+            Node::Param { id, .. } => Some(*id),
+            _ => None,
+        }
+    }
+}
+
 /// The record of one forward pass. A value belongs to the tape that it was made on.
 ///
 /// ```
@@ -260,14 +270,27 @@ impl Tape {
     /// Run the tape backwards from the scalar `loss`. Parameter gradients are added to those in `params`; gradients of
     /// leaves are in the returned [`Grads`].
     pub fn backward(self, loss: &Var, params: Option<&mut Params>) -> Result<Grads> {
-        let fits = loss.value.len() == 1 && loss.value.dtype() != DType::U32;
-        ensure!(fits, "backward", "the loss must be one number, it is {:?}", loss.value);
-        let one = Tensor::from_f32(&Device::Cpu, loss.shape(), vec![1.0])?.to_device(&loss.value.device())?;
-        self.backward_from(loss, one.cast(loss.value.dtype())?, params)
+        self.run(loss, one_for(loss)?, params, None)
+    }
+
+    /// As [`Tape::backward`], where gradients of parameters are summed over ranks on the way: `reducer` begins with a bucket of them as
+    /// soon as nothing of the tape that is left uses its parameters.
+    pub fn backward_reduced(self, loss: &Var, params: &mut Params, reducer: &mut Reducer) -> Result<Grads> {
+        self.run(loss, one_for(loss)?, Some(params), Some(reducer))
     }
 
     /// As [`Tape::backward`], from any output with the given gradient, which has its shape, type and device.
-    pub fn backward_from(self, output: &Var, dy: Tensor, mut params: Option<&mut Params>) -> Result<Grads> {
+    pub fn backward_from(self, output: &Var, dy: Tensor, params: Option<&mut Params>) -> Result<Grads> {
+        self.run(output, dy, params, None)
+    }
+
+    fn run(
+        self,
+        output: &Var,
+        dy: Tensor,
+        mut params: Option<&mut Params>,
+        mut reducer: Option<&mut Reducer>,
+    ) -> Result<Grads> {
         let Some(last) = output.node else {
             return Err(Error::op("backward", "nothing that needs a gradient leads to this output"));
         };
@@ -279,22 +302,42 @@ impl Tape {
         let mut grads = Grads::new(self.number, slots, flat);
         grads.put(last.node, dy);
         nodes.truncate(last.node + 1);
+        if let Some(r) = &mut reducer {
+            r.start(nodes.iter().filter_map(Node::param));
+        }
         let mut result = Ok(());
-        while let Some(node) = nodes.pop() {
-            let Node::Op(op) = node else { continue };
-            if let Some(dy) = grads.take(nodes.len()) {
-                grads.enter(op.name());
-                result = op.backward(&dy, &mut grads);
-                if result.is_err() {
-                    break;
+        while let (Some(node), true) = (nodes.pop(), result.is_ok()) {
+            match node {
+                Node::Leaf => {}
+                Node::Param { id, .. } => {
+                    if let (Some(r), Some(flat)) = (&mut reducer, grads.flat()) {
+                        result = r.passed(id, flat);
+                    }
+                }
+                Node::Op(op) => {
+                    if let Some(dy) = grads.take(nodes.len()) {
+                        grads.enter(op.name());
+                        result = op.backward(&dy, &mut grads);
+                    }
                 }
             }
+        }
+        if let (true, Some(r), Some(flat)) = (result.is_ok(), reducer, grads.flat()) {
+            result = r.end(flat);
         }
         if let (Some(p), Some(flat)) = (params, grads.end()) {
             p.return_grads(flat);
         }
         result.map(|()| grads)
     }
+}
+
+/// The gradient of a loss with respect to itself.
+fn one_for(loss: &Var) -> Result<Tensor> {
+    let fits = loss.value.len() == 1 && loss.value.dtype() != DType::U32;
+    ensure!(fits, "backward", "the loss must be one number, it is {:?}", loss.value);
+    let one = Tensor::from_f32(&Device::Cpu, loss.shape(), vec![1.0])?.to_device(&loss.value.device())?;
+    one.cast(loss.value.dtype())
 }
 
 /// Where the gradient of each node goes: those of `params` into their flat buffer.

@@ -98,6 +98,16 @@ pub enum Error {
     /// Stopped because the caller was asked to, as by Ctrl-C.
     #[error("interrupted")]
     Interrupted,
+    /// One of the ranks that train together could not go on, and so none does.
+    #[error("rank {rank}: {message}")]
+    Rank {
+        /// Which.
+        rank: usize,
+        /// What went wrong there.
+        message: String,
+        /// Whether it would have ended an evaluation's run, too.
+        fatal: bool,
+    },
     /// From the engine.
     #[error(transparent)]
     Engine(#[from] tweedie_engine::Error),

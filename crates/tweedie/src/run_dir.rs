@@ -74,6 +74,11 @@ impl RunDir {
         RunDir { path: path.into(), _lock: None, folder: None }.locked()
     }
 
+    /// The folder that another rank of the same training writes.
+    pub(crate) fn of_another(path: &Path) -> RunDir {
+        RunDir { path: path.into(), _lock: None, folder: None }
+    }
+
     /// Whether [`RunDir::create`] could take this folder; makes nothing. What a start leaves that was killed before it
     /// wrote its settings counts as nothing: it could not be resumed.
     pub fn check_free(path: &Path) -> Result<()> {

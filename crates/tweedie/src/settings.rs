@@ -22,11 +22,15 @@ use blame::blame;
 /// Prefix of environment variables that are settings.
 const ENV_PREFIX: &str = "TWEEDIE_";
 /// Variables with that prefix that say something else.
-pub const NOT_SETTINGS: [&str; 9] = [
+pub const NOT_SETTINGS: [&str; 12] = [
     "TWEEDIE_CACHE",
     "TWEEDIE_CUDA_PATH",
     "TWEEDIE_REQUIRE_NVRTC",
     "TWEEDIE_REQUIRE_CHROMIUM",
+    "TWEEDIE_REQUIRE_MPI",
+    // Ranks (docs/guides/cluster.md): where MPI's library lies, and who started this process.
+    "TWEEDIE_MPI_PATH",
+    "TWEEDIE_LAUNCHED",
     // Of `tweedie serve`.
     "TWEEDIE_API_KEY",
     "TWEEDIE_SHARED",

@@ -1,6 +1,7 @@
 //! `tweedie train`: a recipe, data, a run folder.
 
 mod header;
+mod launch;
 mod view;
 
 pub use view::View;
@@ -19,6 +20,7 @@ use crate::failure::{Failure, Result};
 use crate::report::{self, Progress, note, terminal};
 use crate::shared::own_data::{self, OwnDataArgs};
 use crate::shared::preview;
+use crate::shared::ranks::{CommArgs, Place};
 use crate::shared::recipe;
 use header::Header;
 
@@ -46,9 +48,14 @@ pub struct Args {
     other_data: bool,
     #[command(flatten)]
     own: OwnDataArgs,
-    /// auto, cpu, cuda or cuda:N
+    /// auto, cpu, cuda or cuda:N; of several ranks on a machine, auto and cuda give each the next GPU
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
+    /// Start one process per GPU, on so many GPUs of this machine, and train on all of them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    gpus: Option<u16>,
+    #[command(flatten)]
+    comm: CommArgs,
 }
 
 /// The first free `runs/NAME-N`.
@@ -58,21 +65,34 @@ pub fn free_folder(name: &str) -> PathBuf {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    if let Some(gpus) = args.gpus {
+        return launch::run(usize::from(gpus));
+    }
+    let place = args.comm.meet(&args.device)?;
+    place.attend(|| run_at(&place, args))
+}
+
+/// The work of one rank.
+fn run_at(place: &Place, args: &Args) -> Result<()> {
     let (mut session, header) = match (&args.resume, &args.recipe) {
-        (Some(path), _) => resume(path, args)?,
-        (None, Some(name)) => create(name, args)?,
+        (Some(path), _) => resume(path, args, place)?,
+        (None, Some(name)) => create(name, args, place)?,
         (None, None) => return Err(Failure::input("no recipe is named").hint("tweedie train digits")),
     };
+    if place.rank() > 0 {
+        return follow(&mut session, args);
+    }
     let run = session.dir().path().display().to_string();
     if args.resume.is_some() && is_finished(&session) {
         return finished_before(&session, &run);
     }
     terminal::catch_interrupts("step")?;
     header.say(&session)?;
+    place.comm.iter().for_each(|c| note(&format!("{} ranks by {}", c.size(), c.describe())));
     session.notes().iter().for_each(|n| note(n));
     let started = Instant::now();
     train(&mut session)?;
-    if interrupt::requested() {
+    if interrupt::requested() || !is_finished(&session) {
         let step = session.trainer().step();
         terminal::stopped(&format!("interrupted at step {step}; go on with:\ntweedie train --resume {run}"));
         return Err(Failure::interrupted());
@@ -82,6 +102,16 @@ pub fn run(args: &Args) -> Result<()> {
     note(&format!("trained in {}{best}", report::duration(started.elapsed().as_secs_f64())));
     note(&format!("next:{}", next(&session, &run)));
     Ok(())
+}
+
+/// A rank that is not the first trains the same run; of that, only the first one talks.
+fn follow(session: &mut Session, args: &Args) -> Result<()> {
+    if args.resume.is_some() && is_finished(session) {
+        return Ok(());
+    }
+    terminal::catch_interrupts("step")?;
+    session.train(|_| {})?;
+    if is_finished(session) { Ok(()) } else { Err(Failure::interrupted()) }
 }
 
 /// What to do with a trained model.
@@ -116,9 +146,9 @@ fn in_words(m: Metric) -> String {
 }
 
 /// Everything that can be wrong with the input is found before anything is written.
-fn create(recipe: &str, args: &Args) -> Result<(Session, Header)> {
+fn create(recipe: &str, args: &Args, place: &Place) -> Result<(Session, Header)> {
     if args.data.is_none() && own_data::is_data(recipe)? {
-        return create_for(recipe, args);
+        return create_for(recipe, args, place);
     }
     args.own.check_unused()?;
     let flag = |name: &str, key: &str, value: &String| (name.to_string(), format!("{key}={}", toml_string(value)));
@@ -127,41 +157,41 @@ fn create(recipe: &str, args: &Args) -> Result<(Session, Header)> {
     let (config, _) = recipe::resolve(recipe, &args.sets, &flags)?;
     let path = args.out.clone().unwrap_or_else(|| free_folder(recipe));
     RunDir::check_free(&path)?;
-    let choice = report::open_device(&args.device)?;
     let data = opening(&config.data.path, || TrainingSet::open(&config, None))?;
-    let header = Header::of(&data, &choice);
-    Ok((attended(Session::create(&path, &config, data, &choice.device)?), header))
-}
-
-/// A run on data for which a recipe is made; it is kept in the folder with its reasons.
-fn create_for(data: &str, args: &Args) -> Result<(Session, Header)> {
-    let path = args.out.clone().unwrap_or_else(|| free_folder(&own_data::name(data)));
-    RunDir::check_free(&path)?;
-    let choice = report::open_device(&args.device)?;
-    let mut sets = args.sets.clone();
-    sets.extend(args.init_from.iter().map(|r| format!("train.init_from={}", toml_string(r))));
-    let plan = own_data::plan(data, &args.own, &sets, true, &choice.device)?;
-    let config = plan.suggestion.config(&sets)?;
-    let set = opening(&config.data.path, || TrainingSet::open(&config, None))?;
-    own_data::tell(&plan);
-    let header = Header::of(&set, &choice);
-    let session = Session::create(&path, &config, set, &choice.device)?;
-    write_atomic(&path.join("recipe.toml"), own_data::recipe(&plan, &args.own).as_bytes())?;
+    let header = Header::of(&data, &place.choice);
+    let session = Session::create_with(&path, &config, data, &place.choice.device, place.comm.clone())?;
     Ok((attended(session), header))
 }
 
-fn resume(path: &Path, args: &Args) -> Result<(Session, Header)> {
+/// A run on data for which a recipe is made; it is kept in the folder with its reasons.
+fn create_for(data: &str, args: &Args, place: &Place) -> Result<(Session, Header)> {
+    let path = args.out.clone().unwrap_or_else(|| free_folder(&own_data::name(data)));
+    RunDir::check_free(&path)?;
+    let mut sets = args.sets.clone();
+    sets.extend(args.init_from.iter().map(|r| format!("train.init_from={}", toml_string(r))));
+    let plan = own_data::plan(data, &args.own, &sets, true, &place.choice.device)?;
+    let config = place.of_first(&plan.suggestion.config(&sets)?)?;
+    let set = opening(&config.data.path, || TrainingSet::open(&config, None))?;
+    own_data::tell(&plan);
+    let header = Header::of(&set, &place.choice);
+    let session = Session::create_with(&path, &config, set, &place.choice.device, place.comm.clone())?;
+    if place.rank() == 0 {
+        write_atomic(&path.join("recipe.toml"), own_data::recipe(&plan, &args.own).as_bytes())?;
+    }
+    Ok((attended(session), header))
+}
+
+fn resume(path: &Path, args: &Args, place: &Place) -> Result<(Session, Header)> {
     args.own.check_unused()?;
     let mut sets = args.sets.clone();
     sets.extend(args.data.iter().map(|d| format!("data.path={}", toml_string(d))));
-    let mut paused = Paused::open(path, &sets)?;
+    let mut paused = Paused::open_with(path, &sets, place.comm.clone())?;
     if args.other_data {
         paused = paused.with_other_data();
     }
-    let choice = report::open_device(&args.device)?;
     let data = opening(&paused.config().data.path, || paused.open_data())?;
-    let header = Header::of(&data, &choice);
-    Ok((attended(paused.resume(data, &choice.device)?), header))
+    let header = Header::of(&data, &place.choice);
+    Ok((attended(paused.resume(data, &place.choice.device)?), header))
 }
 
 /// A session as every command has it: Ctrl-C saves and stops it, and each checkpoint comes with a look at samples.

@@ -9,6 +9,7 @@ pub mod numbers;
 pub mod own_data;
 pub mod predictions;
 pub mod preview;
+pub mod ranks;
 pub mod recipe;
 pub mod sampling_flags;
 pub mod sequence_args;

@@ -55,7 +55,7 @@ impl Drop for Event {
 }
 
 /// Page-locked host memory of some f32 values.
-struct Pinned {
+pub(crate) struct Pinned {
     at: *mut f32,
     len: usize,
 }
@@ -64,13 +64,14 @@ struct Pinned {
 unsafe impl Send for Pinned {}
 
 impl Pinned {
-    fn new(len: usize) -> Result<Pinned> {
+    /// The context must be bound.
+    pub(super) fn new(len: usize) -> Result<Pinned> {
         let mut at: *mut c_void = std::ptr::null_mut();
         cu!(cuMemAllocHost_v2(&mut at, len.max(1) * 4))?;
         Ok(Pinned { at: at.cast(), len })
     }
 
-    fn values(&mut self) -> &mut [f32] {
+    pub fn values(&mut self) -> &mut [f32] {
         // SAFETY: the driver gave `len` aligned values, freed only with `self`; every bit pattern is an f32.
         unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
     }

@@ -1,25 +1,15 @@
 //! Finding the CUDA libraries at run time. Nothing of CUDA is needed to build or to start the program; a missing or
 //! broken library is an ordinary error that says where was looked.
-//!
-//! Libraries come from absolute folders alone: what lies in the folder that a program happens to be started in must not be run.
-//! Relative and empty entries of `PATH`, `CUDA_HOME` and the like are passed over, a relative `TWEEDIE_CUDA_PATH` is refused, and
-//! so is one of `LD_LIBRARY_PATH` (which is the loader's, not ours) where it holds a library of such a name.
 
-use std::ffi::{OsStr, c_int};
-use std::path::{Path, PathBuf};
+use std::ffi::c_int;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use cudarc::{cublaslt, driver, nvrtc};
 use libloading::Library;
 
-/// A CUDA library that was found: where, and its version.
-#[derive(Clone, Debug)]
-pub struct Found {
-    /// Library file as the loader was given it.
-    pub file: String,
-    /// Version as the library reports it.
-    pub version: String,
-}
+pub use crate::library::Found;
+use crate::library::{absolute, beside_programs, load, named_folders};
 
 /// What is there of CUDA; each library on its own, with the reason where it is not.
 #[derive(Clone, Debug)]
@@ -36,40 +26,6 @@ pub struct Libraries {
 pub fn libraries() -> &'static Libraries {
     static FOUND: OnceLock<Libraries> = OnceLock::new();
     FOUND.get_or_init(|| Libraries { driver: find_driver(), nvrtc: find_nvrtc(), cublaslt: find_cublaslt() })
-}
-
-/// A folder that an environment variable names; not one that depends on where the program is started.
-fn absolute(variable: &str) -> Option<PathBuf> {
-    std::env::var_os(variable).map(PathBuf::from).filter(|p| p.is_absolute())
-}
-
-/// Folders that environment variables name, as they are or as the root of a toolkit.
-fn named_folders(variables: &[&str]) -> Vec<PathBuf> {
-    variables.iter().filter_map(|v| absolute(v)).flat_map(|p| [p.clone(), p.join("lib64"), p.join("lib")]).collect()
-}
-
-/// The folder above each entry of a `PATH`, where that is absolute.
-fn beside_programs(path: &OsStr) -> Vec<PathBuf> {
-    std::env::split_paths(path).filter(|p| p.is_absolute()).filter_map(|p| p.parent().map(PathBuf::from)).collect()
-}
-
-/// Refuse where the loader would take a library of these names from a relative entry of its own path (an empty one is the current
-/// folder too): nothing can be loaded by a bare name then.
-fn refuse_relative(library_path: &OsStr, stem: &str) -> Result<(), String> {
-    let text = library_path.to_string_lossy();
-    // Nothing at all is not an empty entry.
-    for entry in text.split([':', ';']).filter(|e| !text.is_empty() && !Path::new(e).is_absolute()) {
-        let folder = if entry.is_empty() { Path::new(".") } else { Path::new(entry) };
-        let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.file_name());
-        if let Some(found) = names.into_iter().find(|n| n.to_string_lossy().starts_with(stem)) {
-            return Err(format!(
-                "LD_LIBRARY_PATH has the relative entry '{entry}', and {} lies there; libraries are loaded from absolute folders \
-                 only: make the entry absolute, or take it out",
-                found.to_string_lossy()
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// Folders that hold CUDA libraries on usual installations but are not always on the loader's path: the toolkit's,
@@ -97,58 +53,17 @@ fn folders() -> Vec<PathBuf> {
     out
 }
 
-/// The dynamic loader's own words.
-fn reason(e: &libloading::Error) -> String {
-    std::error::Error::source(e).map_or_else(|| e.to_string(), |s| s.to_string())
+/// Open a library where CUDA's lie. It stays open, so that a later load by its bare name (as cudarc does) finds it wherever it lies.
+pub(crate) fn open(names: &[&str], symbol: &str) -> Result<(Library, String), String> {
+    load(names, symbol, "TWEEDIE_CUDA_PATH", &[], folders)
 }
 
-/// Load the first library that opens and has `symbol`: from the folder the user named, by bare name (the loader's own
-/// path), then from [`folders`]. It stays open, so that a later load by its bare name (as cudarc does) finds it wherever
-/// it lies.
-fn open(names: &[&str], symbol: &str) -> Result<String, String> {
-    let names: Vec<&str> = names.iter().copied().filter(|n| n.ends_with(".dll") == cfg!(windows)).collect();
-    let given = std::env::var_os("TWEEDIE_CUDA_PATH").map(PathBuf::from).unwrap_or_default();
-    if given.is_relative() && !given.as_os_str().is_empty() {
-        return Err(format!("TWEEDIE_CUDA_PATH is '{}', a relative path; give the whole path", given.display()));
-    }
-    if !cfg!(windows) {
-        // What cudarc binds goes by other endings of the same name: libcuda.so, libcuda64_12.so, …
-        let stem = names.first().and_then(|n| n.split('.').next()).unwrap_or_default();
-        refuse_relative(&std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default(), stem)?;
-    }
-    let within = |folders: Vec<PathBuf>| {
-        let all: Vec<PathBuf> = folders.iter().flat_map(|f| names.iter().map(|n| f.join(n))).collect();
-        all.into_iter().filter(|p| p.exists())
-    };
-    let bare = names.iter().map(PathBuf::from);
-    let mut reasons: Vec<String> = Vec::new();
-    for place in within(named_folders(&["TWEEDIE_CUDA_PATH"])).chain(bare).chain(within(folders())) {
-        // SAFETY: loading runs the library's initialisers; these are NVIDIA's own libraries, asked for by their names.
-        let why = match unsafe { Library::new(&place) } {
-            // cudarc panics on a missing function, so a library that is something else is refused here.
-            // SAFETY: the symbol is only looked up, never called.
-            Ok(lib) => match unsafe { lib.get::<*const ()>(symbol.as_bytes()) }.map(|_| ()) {
-                Ok(()) => {
-                    std::mem::forget(lib);
-                    return Ok(place.display().to_string());
-                }
-                Err(_) => format!("{}: has no {symbol}, so it is not the library its name says", place.display()),
-            },
-            Err(e) => match reason(&e) {
-                e if e.contains("No such file") && !place.is_absolute() => continue,
-                e if e.contains(&*place.to_string_lossy()) => e,
-                e => format!("{}: {e}", place.display()),
-            },
-        };
-        if !reasons.contains(&why) {
-            reasons.push(why);
-        }
-    }
-    let all = names.join(" or ");
-    Err(match reasons.is_empty() {
-        true => format!("{all} was not found on the library path or in the usual folders"),
-        false => format!("{all} was found but does not load: {}", reasons.join("; ")),
-    })
+/// As [`open`], for what cudarc binds afterwards: it panics on a missing function, so a library that is something else is refused
+/// here.
+fn keep_open(names: &[&str], symbol: &str) -> Result<String, String> {
+    let (library, file) = open(names, symbol)?;
+    std::mem::forget(library);
+    Ok(file)
 }
 
 /// cudarc panics when it cannot load a library or a function, so it is asked first, and the library it then binds (by
@@ -163,7 +78,7 @@ fn bound_by_cudarc(present: bool, library: impl FnOnce() -> &'static Library, sy
 }
 
 fn find_driver() -> Result<Found, String> {
-    let file = open(&["libcuda.so.1", "libcuda.so", "nvcuda.dll"], "cuDriverGetVersion")?;
+    let file = keep_open(&["libcuda.so.1", "libcuda.so", "nvcuda.dll"], "cuDriverGetVersion")?;
     // SAFETY: asks the dynamic loader only.
     let present = unsafe { driver::sys::is_culib_present() };
     // SAFETY: called only where the library is present, so it does not panic.
@@ -179,7 +94,7 @@ fn find_driver() -> Result<Found, String> {
 
 fn find_nvrtc() -> Result<Found, String> {
     let names = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "nvrtc64_130_0.dll", "nvrtc64_120_0.dll"];
-    let file = open(&names, "nvrtcVersion")?;
+    let file = keep_open(&names, "nvrtcVersion")?;
     // SAFETY: asks the dynamic loader only.
     let present = unsafe { nvrtc::sys::is_culib_present() };
     // SAFETY: called only where the library is present, so it does not panic.
@@ -195,7 +110,7 @@ fn find_nvrtc() -> Result<Found, String> {
 
 fn find_cublaslt() -> Result<Found, String> {
     let names = ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", "cublasLt64_13.dll", "cublasLt64_12.dll"];
-    let file = open(&names, "cublasLtGetVersion")?;
+    let file = keep_open(&names, "cublasLtGetVersion")?;
     // SAFETY: asks the dynamic loader only.
     let present = unsafe { cublaslt::sys::is_culib_present() };
     // SAFETY: called only where the library is present, so it does not panic.
@@ -203,26 +118,4 @@ fn find_cublaslt() -> Result<Found, String> {
     // SAFETY: the library is loaded; the call takes and writes nothing.
     let v = unsafe { cublaslt::sys::cublasLtGetVersion() };
     Ok(Found { file, version: format!("{}.{}.{}", v / 10000, v % 10000 / 100, v % 100) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[cfg(unix)]
-    fn relative_entries_lead_nowhere() {
-        let found = beside_programs(OsStr::new("bin:/usr/bin::./x/bin:/opt/py/bin:.:../bin"));
-        assert_eq!(found, [Path::new("/usr"), Path::new("/opt/py")]);
-        // Tests run in the crate's folder, which has `src` and `Cargo.toml`.
-        let refused = |path: &str, stem: &str| refuse_relative(OsStr::new(path), stem).err();
-        for path in ["", "/usr/lib", "/usr/lib:/lib;/opt", "src:/usr/lib", "none"] {
-            assert_eq!(refused(path, "Cargo"), None, "{path}");
-        }
-        for path in [":/usr/lib", "/usr/lib:", "/usr/lib::/lib", ".", "src:.", "/usr/lib;./"] {
-            let why = refused(path, "Cargo").unwrap_or_default();
-            assert!(why.contains("LD_LIBRARY_PATH") && why.contains("Cargo.toml lies there"), "{path}: {why}");
-        }
-        assert!(refused("/lib:src", "lib").is_some_and(|why| why.contains("entry 'src', and lib.rs")));
-    }
 }

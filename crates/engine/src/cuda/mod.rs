@@ -12,6 +12,7 @@ mod loader;
 mod log;
 mod products;
 mod profile;
+mod side;
 mod tile_map;
 
 use std::cell::Cell;
@@ -24,14 +25,17 @@ use cudarc::driver::sys::{self, CUresult};
 
 pub use alloc::{Buffer, Usage};
 pub(crate) use blas::{Batch, Epilogue, Gemm, Mat, even_columns};
+pub(crate) use copies::Pinned;
 pub use copies::Uploads;
 pub use graph::Graph;
 pub use info::{Info, devices};
 pub use kernels::{KernelFile, cache_dir, compile, kernel_files};
 pub(crate) use kernels::{Source, source};
 pub(crate) use launch::{Arg, args, by_type};
+pub(crate) use loader::open as open_library;
 pub use loader::{Found, Libraries, libraries};
 pub use profile::Spent;
+pub(crate) use side::{Mark, Side};
 pub(crate) use tile_map::{TileMap, Tiles};
 
 use crate::error::{Error, Result};

@@ -2,16 +2,19 @@
 
 use rayon::prelude::*;
 
+use super::shard::{Part, Shard};
 use super::{AdamW, CORRECTION1, CORRECTION2, EMA_DECAY, IN_A_ROW, LR, NORM, SCALE, SKIPPED, STEPS, ema_decay, muon};
 use crate::cpu::math::{simd, sum_of};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::params::Params;
+use crate::tensor::Tensor;
 
 /// Elements per task.
 const CHUNK: usize = 1 << 15;
 
-/// Global norm; f64 over fixed chunks, so it does not depend on the number of threads.
-fn norm(g: &[f32]) -> f32 {
+/// Sum of squares; f64 over fixed chunks, so it does not depend on the number of threads.
+fn squares(g: &[f32]) -> f64 {
     let part = |c: &[f32]| {
         simd(
             #[inline(always)]
@@ -19,7 +22,20 @@ fn norm(g: &[f32]) -> f32 {
         ) as f64
     };
     let parts: Vec<f64> = g.par_chunks(CHUNK).map(part).collect();
-    parts.iter().sum::<f64>().sqrt() as f32
+    parts.iter().sum()
+}
+
+/// Global norm; over all ranks where each has the sums of its share alone.
+fn norm(g: &[f32], shard: Option<&Shard>) -> Result<f32> {
+    match shard {
+        Some(shard) if !shard.whole_gradient => {
+            let own: f64 = shard.counted.iter().map(|r| squares(&g[r.clone()])).sum();
+            let mut sum = Tensor::from_f32(&Device::Cpu, &[1], vec![own as f32])?;
+            shard.sum(&mut sum)?;
+            Ok(sum.item()?.sqrt())
+        }
+        _ => Ok(squares(g).sqrt() as f32),
+    }
 }
 
 pub(super) fn step(opt: &mut AdamW, params: &mut Params, lr: f32) -> Result<()> {
@@ -27,10 +43,10 @@ pub(super) fn step(opt: &mut AdamW, params: &mut Params, lr: f32) -> Result<()> 
     let busy =
         || Error::op("optimizer", "the weights or their state are still in use by a tape; drop it before the step");
     let mut s = opt.state.to_vec()?;
-    let passes = opt.passes(params);
+    let (passes, parts) = (opt.own_passes(params), opt.parts());
     let grads = params.finished_grads()?.clone();
     let grads = grads.f32s();
-    let n = norm(grads);
+    let n = norm(grads, opt.shard.as_ref())?;
     s[NORM] = n;
     s[LR] = lr;
     if !n.is_finite() {
@@ -51,13 +67,14 @@ pub(super) fn step(opt: &mut AdamW, params: &mut Params, lr: f32) -> Result<()> 
     let (m, v) = (opt.m.f32s_mut().ok_or_else(busy)?, opt.v.f32s_mut().ok_or_else(busy)?);
     params.values_changed();
     let w = params.values.f32s_mut().ok_or_else(busy)?;
-    for (decay, range) in passes {
+    for (decay, Part { flat, at }) in passes {
         let shrink = 1.0 - lr * decay;
-        w[range.clone()]
+        let kept = at..at + flat.len();
+        w[flat.clone()]
             .par_chunks_mut(CHUNK)
-            .zip(m[range.clone()].par_chunks_mut(CHUNK))
-            .zip(v[range.clone()].par_chunks_mut(CHUNK))
-            .zip(grads[range].par_chunks(CHUNK))
+            .zip(m[kept.clone()].par_chunks_mut(CHUNK))
+            .zip(v[kept].par_chunks_mut(CHUNK))
+            .zip(grads[flat].par_chunks(CHUNK))
             .for_each(|(((w, m), v), g)| {
                 simd(
                     #[inline(always)]
@@ -74,16 +91,21 @@ pub(super) fn step(opt: &mut AdamW, params: &mut Params, lr: f32) -> Result<()> 
             });
     }
     if let Some(muon) = &opt.muon {
-        muon::cpu::step(muon, w, m, grads, muon::Step { lr, scale, decay: config.weight_decay });
+        let at =
+            parts.iter().find(|p| p.flat.contains(&muon.first())).map_or(0, |p| p.at + muon.first() - p.flat.start);
+        muon::cpu::step(muon, w, &mut m[at..], grads, muon::Step { lr, scale, decay: config.weight_decay });
     }
     if let Some(ema) = &mut opt.ema {
         let e = ema.f32s_mut().ok_or_else(busy)?;
-        e.par_chunks_mut(CHUNK).zip(w.par_chunks(CHUNK)).for_each(|(e, w)| {
-            simd(
-                #[inline(always)]
-                || e.iter_mut().zip(w).for_each(|(e, w)| *e = (1.0 - keep).mul_add(*w - *e, *e)),
-            );
-        });
+        for Part { flat, at } in parts {
+            let (e, w) = (&mut e[at..at + flat.len()], &w[flat]);
+            e.par_chunks_mut(CHUNK).zip(w.par_chunks(CHUNK)).for_each(|(e, w)| {
+                simd(
+                    #[inline(always)]
+                    || e.iter_mut().zip(w).for_each(|(e, w)| *e = (1.0 - keep).mul_add(*w - *e, *e)),
+                );
+            });
+        }
     }
     opt.restore("state", s)
 }

@@ -7,12 +7,16 @@
 mod cpu;
 mod cuda;
 pub(crate) mod muon;
+mod shard;
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use crate::comm::{Comm, Keep, Layout};
 use crate::error::{Error, Result, ensure};
 use crate::params::{Group, Params};
 use crate::tensor::{DType, Tensor};
+use shard::{Part, Shard};
 
 crate::cuda::source!("optim.cu");
 
@@ -94,6 +98,14 @@ pub struct AdamW {
     ema: Option<Tensor>,
     state: Tensor,
     muon: Option<muon::Muon>,
+    /// Length of the flat buffers of the parameters.
+    flat_len: usize,
+    /// Which of it this rank keeps, where it does not keep all.
+    shard: Option<Shard>,
+    /// The whole average out of those of all ranks, while somebody needs it.
+    whole_ema: Option<Tensor>,
+    /// The weights, while their average is in their place and is not all kept here.
+    aside: Option<Tensor>,
 }
 
 /// Decay of the average after `n` steps: min(d, (1+n)/(10+n)). Without this warm-up the initial weights would make up
@@ -115,6 +127,22 @@ pub fn warmup_cosine(step: usize, total: usize, warmup: usize, peak: f32, floor:
 impl AdamW {
     /// Fresh moments; the average starts at the present weights.
     pub fn new(params: &Params, config: AdamConfig) -> Result<AdamW> {
+        AdamW::keeping(params, config, None)
+    }
+
+    /// As [`AdamW::new`], with the state that this rank keeps by `layout`. A step sums what it needs of the norm, updates what this rank
+    /// keeps and gives the new weights to all ranks. `whole_gradient`: every rank has the sums of all gradients, not only those it keeps.
+    pub fn sharded(
+        params: &Params,
+        config: AdamConfig,
+        (comm, layout): (Comm, Arc<Layout>),
+        whole_gradient: bool,
+    ) -> Result<AdamW> {
+        let shard = (layout.keep() != Keep::All).then(|| Shard::new(comm, layout, whole_gradient));
+        AdamW::keeping(params, config, shard)
+    }
+
+    fn keeping(params: &Params, config: AdamConfig, shard: Option<Shard>) -> Result<AdamW> {
         let AdamConfig { beta1, beta2, eps, weight_decay, clip, ema, muon } = config;
         ensure!((0.0..1.0).contains(&beta1) && (0.0..1.0).contains(&beta2), "adamw", "betas must lie in [0, 1)");
         ensure!(
@@ -123,16 +151,25 @@ impl AdamW {
             "eps must be positive, decay and clip not negative"
         );
         ensure!((0.0..1.0).contains(&ema), "adamw", "the EMA decay must lie in [0, 1), it is {ema}");
-        let (device, n) = (params.device(), params.flat_len());
+        let (device, flat_len) = (params.device(), params.flat_len());
+        let n = shard.as_ref().map_or(flat_len, Shard::len);
         let zeros = || Tensor::zeros(&device, &[n], DType::F32);
-        let copy = || Tensor::from_f32(&device, &[n], params.values.to_vec()?);
+        let copy = || {
+            let values = params.values.to_vec()?;
+            Tensor::from_f32(&device, &[n], shard.as_ref().map_or_else(|| values.clone(), |s| s.cut(&values)))
+        };
+        let matrices = shard.as_ref().and_then(|s| s.layout.matrices_of(s.comm.rank()));
         Ok(AdamW {
             config,
             m: zeros()?,
             v: zeros()?,
             ema: if ema > 0.0 { Some(copy()?) } else { None },
             state: Tensor::zeros(&device, &[STATE], DType::F32)?,
-            muon: muon.map(|momentum| muon::Muon::new(params, momentum)).transpose()?,
+            muon: muon.map(|momentum| muon::Muon::new(params, momentum, matrices)).transpose()?,
+            flat_len,
+            shard,
+            whole_ema: None,
+            aside: None,
         })
     }
 
@@ -147,9 +184,16 @@ impl AdamW {
     pub fn apply(&mut self, params: &mut Params, lr: f32) -> Result<()> {
         self.check(params)?;
         match params.values.cuda_device().cloned() {
-            Some(c) => cuda::step(&c, self, params, lr),
-            None => cpu::step(self, params, lr),
+            Some(c) => cuda::step(&c, self, params, lr)?,
+            None => cpu::step(self, params, lr)?,
         }
+        let Some(shard) = &self.shard else { return Ok(()) };
+        shard.layout.gather(&shard.comm, &mut params.values)?;
+        params.values_changed();
+        if let Some(low) = &params.low {
+            low.overwrite(&params.values.cast(DType::Bf16)?)?;
+        }
+        Ok(())
     }
 
     /// Counters and the last gradient norm (waits for the device).
@@ -163,15 +207,58 @@ impl AdamW {
         })
     }
 
-    /// The flat buffers of a checkpoint, by name: `m`, `v`, `ema` (if kept) and `state`.
+    /// Bytes of the state that this rank keeps, and of all of it.
+    pub fn state_bytes(&self) -> (usize, usize) {
+        let buffers = 2 + usize::from(self.ema.is_some());
+        (4 * buffers * self.m.len(), 4 * buffers * self.flat_len)
+    }
+
+    /// The names of [`AdamW::buffers`], with the number of values of each in a checkpoint.
+    pub fn buffer_lens(&self) -> Vec<(&'static str, usize)> {
+        let len = |(name, t): (&'static str, &Tensor)| (name, if name == "state" { t.len() } else { self.flat_len });
+        self.buffers().into_iter().map(len).collect()
+    }
+
+    /// A buffer of [`AdamW::buffers`] as a checkpoint has it, out of those of all ranks where each keeps a share: all of them call this.
+    pub fn whole(&self, name: &str) -> Result<Tensor> {
+        let Some((_, own)) = self.buffers().into_iter().find(|b| b.0 == name) else {
+            return Err(Error::op("optimizer", format!("there is no buffer named {name}")));
+        };
+        match (&self.shard, &self.whole_ema) {
+            (None, _) => Ok(own.clone()),
+            _ if name == "state" => Ok(own.clone()),
+            (Some(_), Some(ema)) if name == "ema" => Ok(ema.clone()),
+            (Some(shard), _) => shard.whole(own, self.flat_len),
+        }
+    }
+
+    /// Keep the whole average at hand, where each rank keeps a share of it, until [`AdamW::release_ema`]: all ranks call this, and until
+    /// then one of them can look at it alone.
+    pub fn hold_ema(&mut self) -> Result<()> {
+        if let (Some(shard), Some(ema)) = (&self.shard, &self.ema) {
+            self.whole_ema = Some(shard.whole(ema, self.flat_len)?);
+        }
+        Ok(())
+    }
+
+    /// Forget what [`AdamW::hold_ema`] keeps.
+    pub fn release_ema(&mut self) {
+        self.whole_ema = None;
+    }
+
+    /// The flat buffers that this rank keeps, by name: `m`, `v`, `ema` (if kept) and `state`.
     pub fn buffers(&self) -> Vec<(&'static str, &Tensor)> {
         let mut all = vec![("m", &self.m), ("v", &self.v), ("state", &self.state)];
         all.extend(self.ema.as_ref().map(|e| ("ema", e)));
         all
     }
 
-    /// Restore a buffer that [`AdamW::buffers`] named.
+    /// Restore a buffer that [`AdamW::buffers`] named, from all its values.
     pub fn restore(&mut self, name: &str, values: Vec<f32>) -> Result<()> {
+        let values = match &self.shard {
+            Some(shard) if name != "state" && values.len() == self.flat_len => shard.cut(&values),
+            _ => values,
+        };
         let slot = match (name, &mut self.ema) {
             ("m", _) => &mut self.m,
             ("v", _) => &mut self.v,
@@ -200,13 +287,24 @@ impl AdamW {
         self.ema.as_ref()
     }
 
-    /// Exchange the weights with their average (for evaluation), and again to come back.
+    /// Exchange the weights with their average (for evaluation), and again to come back. Where each rank keeps a share of the average, all
+    /// of them call this, but for [`AdamW::hold_ema`].
     pub fn swap_ema(&mut self, params: &mut Params) -> Result<()> {
         self.check(params)?;
         let Some(ema) = &mut self.ema else {
             return Err(Error::op("optimizer", "no average of the weights is kept (ema = 0)"));
         };
-        std::mem::swap(ema, &mut params.values);
+        match (&self.shard, self.aside.take()) {
+            (None, _) => std::mem::swap(ema, &mut params.values),
+            (Some(_), Some(weights)) => params.values = weights,
+            (Some(shard), None) => {
+                let whole = match &self.whole_ema {
+                    Some(whole) => whole.clone(),
+                    None => shard.whole(ema, self.flat_len)?,
+                };
+                self.aside = Some(std::mem::replace(&mut params.values, whole));
+            }
+        }
         params.values_changed();
         if params.low.is_some() {
             params.low = Some(params.values.cast(DType::Bf16)?);
@@ -217,13 +315,32 @@ impl AdamW {
     /// Whether these are parameters like those that the moments were made for.
     fn check(&self, params: &Params) -> Result<()> {
         ensure!(
-            params.values.shape() == self.m.shape() && params.values.is_beside(&self.m),
+            params.values.shape() == [self.flat_len] && params.values.is_beside(&self.m),
             "optimizer",
-            "its state is {:?}, the parameters are {:?}",
-            self.m,
+            "its state is of {} values, the parameters are {:?}",
+            self.flat_len,
             params.values
         );
         Ok(())
+    }
+
+    /// What this rank keeps of the flat buffers.
+    fn parts(&self) -> Vec<Part> {
+        self.shard.as_ref().map_or_else(|| vec![Part { flat: 0..self.flat_len, at: 0 }], |s| s.parts.clone())
+    }
+
+    /// What AdamW goes over here: decay and part of the flat buffers.
+    fn own_passes(&self, params: &Params) -> Vec<(f32, Part)> {
+        let (all, mut own) = (self.passes(params), Vec::new());
+        for Part { flat, at } in self.parts() {
+            for (decay, range) in &all {
+                let both = range.start.max(flat.start)..range.end.min(flat.end);
+                if !both.is_empty() {
+                    own.push((*decay, Part { at: at + both.start - flat.start, flat: both }));
+                }
+            }
+        }
+        own
     }
 
     /// What AdamW goes over: decay and part of the flat buffers, neighbours of the same decay as one.
@@ -246,129 +363,4 @@ impl AdamW {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Device, ParamsBuilder, Tape, ops};
-
-    /// One parameter whose gradient is `g`: loss = mean(n·g·w).
-    fn with_grad(params: &mut Params, id: crate::ParamId, g: f32) {
-        let tape = Tape::new();
-        let w = tape.param(params, id);
-        let n = w.value().len() as f32;
-        let loss = ops::elementwise::mean(&tape, &ops::elementwise::scale(&tape, &w, g * n).unwrap()).unwrap();
-        drop(w);
-        tape.backward(&loss, Some(params)).unwrap();
-    }
-
-    fn one(value: f32, group: Group) -> (Params, crate::ParamId) {
-        let mut b = ParamsBuilder::default();
-        let id = b.add("w", &[3], group, vec![value; 3]).unwrap();
-        (b.build(&Device::Cpu, false).unwrap(), id)
-    }
-
-    /// With a constant gradient both corrected moments are exact (g and g²), so each step moves by lr·(sign + decay·w).
-    #[test]
-    fn adamw_follows_the_closed_form_under_a_constant_gradient() {
-        let (mut p, id) = one(2.0, Group::Decay);
-        let config = AdamConfig { weight_decay: 0.1, clip: 0.0, ..AdamConfig::default() };
-        let mut opt = AdamW::new(&p, config).unwrap();
-        let mut want = 2.0_f64;
-        for _ in 0..50 {
-            with_grad(&mut p, id, 0.5);
-            opt.step(&mut p, 0.01).unwrap();
-            want = want * (1.0 - 0.01 * 0.1) - 0.01 * 0.5 / (0.5 + 1e-8);
-            let got = p.value(id).to_vec().unwrap();
-            assert!(got.iter().all(|g| (*g as f64 - want).abs() < 2e-6), "{got:?} {want}"); // 50 f32 roundings
-        }
-        assert_eq!(opt.stats().unwrap().steps, 50);
-    }
-
-    /// EMA of a linearly moving weight against its own recursion, with the warm-up of the decay.
-    #[test]
-    fn ema_follows_its_recursion() {
-        let (mut p, id) = one(1.0, Group::NoDecay);
-        let mut opt = AdamW::new(&p, AdamConfig { ema: 0.9, clip: 0.0, ..AdamConfig::default() }).unwrap();
-        let mut want = 1.0_f64;
-        for n in 1..=40 {
-            with_grad(&mut p, id, -1.0);
-            opt.step(&mut p, 0.1).unwrap();
-            let d = (0.9_f64).min((1.0 + n as f64) / (10.0 + n as f64));
-            want = d * want + (1.0 - d) * p.value(id).to_vec().unwrap()[0] as f64;
-            let got = p.part(opt.ema().unwrap(), id).unwrap().to_vec().unwrap()[0] as f64;
-            assert!((got - want).abs() < 1e-5, "{n}: {got} {want}");
-        }
-        let (raw, avg) = (p.value(id).to_vec().unwrap(), p.part(opt.ema().unwrap(), id).unwrap().to_vec().unwrap());
-        opt.swap_ema(&mut p).unwrap();
-        assert_eq!(p.value(id).to_vec().unwrap(), avg);
-        opt.swap_ema(&mut p).unwrap();
-        assert_eq!(p.value(id).to_vec().unwrap(), raw);
-    }
-
-    #[test]
-    fn clipping_bounds_the_global_norm() {
-        let mut b = ParamsBuilder::default();
-        let ids = [
-            b.add("a", &[3], Group::Decay, vec![0.0; 3]).unwrap(),
-            b.add("b", &[1], Group::NoDecay, vec![0.0]).unwrap(),
-        ];
-        let mut p = b.build(&Device::Cpu, false).unwrap();
-        let mut opt = AdamW::new(&p, AdamConfig { beta1: 0.0, clip: 3.0, ..AdamConfig::default() }).unwrap();
-        for id in ids {
-            with_grad(&mut p, id, 5.0);
-        }
-        opt.step(&mut p, 0.0).unwrap();
-        // norm = √(3·25 + 25) = 10, so each first moment is 5·3/10.
-        assert!((opt.stats().unwrap().grad_norm - 10.0).abs() < 1e-5);
-        let m = p.part(&opt.m, ids[1]).unwrap().to_vec().unwrap()[0];
-        assert!((m - 1.5).abs() < 1e-5, "{m}");
-    }
-
-    #[test]
-    fn a_non_finite_gradient_changes_nothing_and_is_counted() {
-        let (mut p, id) = one(1.0, Group::Decay);
-        let mut opt = AdamW::new(&p, AdamConfig { ema: 0.9, ..AdamConfig::default() }).unwrap();
-        with_grad(&mut p, id, 1.0);
-        opt.step(&mut p, 0.1).unwrap();
-        let before: Vec<Vec<f32>> = opt.buffers()[..2].iter().map(|b| b.1.to_vec().unwrap()).collect();
-        let weight = p.value(id).to_vec().unwrap();
-        for bad in [f32::NAN, f32::INFINITY] {
-            with_grad(&mut p, id, bad);
-            opt.step(&mut p, 0.1).unwrap();
-        }
-        let after: Vec<Vec<f32>> = opt.buffers()[..2].iter().map(|b| b.1.to_vec().unwrap()).collect();
-        assert_eq!((before, weight), (after, p.value(id).to_vec().unwrap()));
-        let s = opt.stats().unwrap();
-        assert_eq!((s.steps, s.skipped, s.skipped_in_a_row), (1, 2, 2));
-        with_grad(&mut p, id, 1.0);
-        opt.step(&mut p, 0.1).unwrap();
-        assert_eq!(opt.stats().unwrap().skipped_in_a_row, 0);
-    }
-
-    #[test]
-    fn frozen_parameters_stay_and_untouched_ones_have_no_gradient() {
-        let mut b = ParamsBuilder::default();
-        let used = b.add("used", &[2], Group::Decay, vec![1.0; 2]).unwrap();
-        let idle = b.add("idle", &[2], Group::NoDecay, vec![1.0; 2]).unwrap();
-        let frozen = b.add("frozen", &[2], Group::Frozen, vec![1.0; 2]).unwrap();
-        let mut p = b.build(&Device::Cpu, false).unwrap();
-        let mut opt = AdamW::new(&p, AdamConfig { weight_decay: 0.5, ..AdamConfig::default() }).unwrap();
-        with_grad(&mut p, idle, 1.0);
-        opt.step(&mut p, 0.1).unwrap();
-        let moved = p.value(idle).to_vec().unwrap();
-        with_grad(&mut p, used, 1.0); // the gradient of `idle` from the step before must not be used again
-        opt.step(&mut p, 0.1).unwrap();
-        assert_eq!(p.grad(idle).unwrap().to_vec().unwrap(), vec![0.0; 2]);
-        assert_ne!(p.value(idle).to_vec().unwrap(), moved, "its momentum still moves it");
-        assert_eq!(p.value(frozen).to_vec().unwrap(), vec![1.0; 2]);
-    }
-
-    #[test]
-    fn schedule_rises_then_falls() {
-        assert_eq!(warmup_cosine(0, 100, 10, 1.0, 0.0), 0.1);
-        assert_eq!(warmup_cosine(9, 100, 10, 1.0, 0.0), 1.0);
-        assert_eq!(warmup_cosine(10, 100, 10, 1.0, 0.0), 1.0);
-        assert!((warmup_cosine(55, 100, 10, 1.0, 0.2) - 0.6).abs() < 1e-6);
-        assert_eq!(warmup_cosine(100, 100, 10, 1.0, 0.25), 0.25);
-        assert_eq!(warmup_cosine(500, 100, 0, 1.0, 0.25), 0.25);
-    }
-}
+mod tests;

@@ -14,6 +14,15 @@ extern "C" __global__ void norm_parts(const float* g, float* part, i64 n) {
     if (threadIdx.x == 0) part[blockIdx.x] = s;
 }
 
+// One block: the sum of what norm_parts found.
+extern "C" __global__ void sum_parts(const float* part, int blocks, float* out) {
+    __shared__ float scratch[33];
+    float s = 0.f;
+    for (int i = threadIdx.x; i < blocks; i += blockDim.x) s += part[i];
+    s = block_sum(s, scratch);
+    if (threadIdx.x == 0) *out = s;
+}
+
 // One block: the norm, and what this step needs of it.
 extern "C" __global__ void norm_finish(const float* part, int blocks, float* state, float clip, float b1, float b2, float ema) {
     __shared__ float scratch[33];

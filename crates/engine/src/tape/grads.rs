@@ -20,6 +20,22 @@ pub(crate) struct FlatGrads {
     pub touched: Vec<bool>,
 }
 
+impl FlatGrads {
+    /// A range of it reads as zero.
+    pub fn zero(&mut self, range: std::ops::Range<usize>) -> Result<()> {
+        match self.data.cuda_device() {
+            Some(c) => c.memset_zero(self.data.view(range.start, &[range.len()]).ptr(), range.len() * 4),
+            None => match self.data.f32s_mut() {
+                Some(d) => {
+                    d[range].fill(0.0);
+                    Ok(())
+                }
+                None => Err(Error::op("optimizer", "a gradient is still held; drop it before the step")),
+            },
+        }
+    }
+}
+
 /// Gradients by value of one tape: a [`Backward`](super::Backward) adds to those of its inputs, and when the pass is over
 /// [`Grads::get`] has those of the leaves.
 pub struct Grads {
@@ -60,6 +76,11 @@ impl Grads {
     /// The backward pass is over: the flat buffer goes back to its parameters.
     pub(super) fn end(&mut self) -> Option<FlatGrads> {
         self.flat.take()
+    }
+
+    /// The flat buffer, while the pass runs.
+    pub(super) fn flat(&mut self) -> Option<&mut FlatGrads> {
+        self.flat.as_mut()
     }
 
     pub(super) fn put(&mut self, node: usize, g: Tensor) {

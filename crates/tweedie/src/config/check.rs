@@ -29,6 +29,12 @@ impl Config {
                 t.batch, t.accumulate
             ));
         }
+        if t.batch < t.accumulate * t.shards {
+            return wrong(format!(
+                "train.batch = {} is less than train.shards = {} of train.accumulate = {} parts each",
+                t.batch, t.shards, t.accumulate
+            ));
+        }
         if self.data.task != Task::Class {
             let mix = &self.augment.mix;
             if mix.mixup_alpha > 0.0 || mix.cutmix_alpha > 0.0 {
@@ -62,6 +68,8 @@ impl Config {
         within("data.val_fraction", data.val_fraction, 0.0..1.0)?;
         within("data.train_limit", data.train_limit, 0..=MANY)?;
         within("data.workers", data.workers, 0..=1024)?;
+        within("data.memory", data.memory, 1..=1 << 24)?;
+        within("data.lanes", data.lanes, 0..=1 << 16)?;
         within("data.tokens", data.tokens, 0..=1 << 16)?;
         within("model.classes", model.classes, 0..=1 << 24)?;
         within("process.steps", process.steps, 1..=MOST_STEPS)?;
@@ -72,6 +80,8 @@ impl Config {
         within("train.epochs", t.epochs, 1..=1_000_000)?;
         within("train.batch", t.batch, 1..=1 << 20)?;
         within("train.accumulate", t.accumulate, 1..=1 << 20)?;
+        within("train.shards", t.shards, 0..=1 << 16)?;
+        within("train.bucket_mb", t.bucket_mb, 1..=1 << 16)?;
         within("train.noisy_copies", t.noisy_copies, 1..=1 << 16)?;
         within("train.lr", t.lr, (Excluded(0.0), Included(1e18)))?; // one that is too high is for the run to notice
         within("train.min_lr", t.min_lr, 0.0..=1.0)?;

@@ -65,6 +65,14 @@ pub struct TrainConfig {
     pub batch: usize,
     /// Parts that a batch is cut into to save memory; gradients are added up.
     pub accumulate: usize,
+    /// Partial gradients of a batch that are computed one by one and added up in their order, whatever the number of ranks: 1, 2 or 4 of them
+    /// then train the same run bit for bit. A multiple of the ranks; 0: gradients are summed as it is quickest.
+    pub shards: usize,
+    /// Spread the optimizer's state (moments, averaged weights) over the ranks: each keeps a share, updates its weights, and gives them to
+    /// the others.
+    pub shard_optimizer: bool,
+    /// MB of gradients that ranks sum together while the backward pass goes on.
+    pub bucket_mb: usize,
     /// Noisy copies per image that share its features, each with its own timestep.
     pub noisy_copies: usize,
     /// How weights are updated; Muon needs fewer steps than AdamW, and a little more time for each.
@@ -117,6 +125,9 @@ impl Default for TrainConfig {
             epochs: 20,
             batch: 128,
             accumulate: 1,
+            shards: 0,
+            shard_optimizer: false,
+            bucket_mb: 25,
             noisy_copies: 4,
             optimizer: Optimizer::Adamw,
             lr: 1e-3,

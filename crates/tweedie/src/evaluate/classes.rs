@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use tweedie_engine::{Device, Tape, Tensor};
 
-use super::{in_order, nothing_read};
+use super::{batches_of, from_batch, in_order, nothing_read};
 use crate::calibration::Calibration;
 use crate::config::{Config, SampleConfig, Weights};
-use crate::data::{self, Batch, Loader, Skipped, Source};
+use crate::data::{self, Batch, Loader, Part, Skipped, Source};
 use crate::error::{Error, Result};
 use crate::metrics::Classification;
 use crate::model::Pass;
@@ -151,15 +151,33 @@ pub fn class_batches(
     source: &Source,
     config: &Config,
     limit: usize,
+    each: impl FnMut(&Tensor, &Batch) -> Result<()>,
+) -> Result<Skipped> {
+    class_batches_of(t, source, config, limit, Part::default(), each)
+}
+
+/// As [`class_batches`], those of `part`.
+pub(super) fn class_batches_of(
+    t: &Trained,
+    source: &Source,
+    config: &Config,
+    limit: usize,
+    part: Part,
     mut each: impl FnMut(&Tensor, &Batch) -> Result<()>,
 ) -> Result<Skipped> {
     let size = if t.model.device() == Device::Cpu { 64 } else { 512 };
-    let mut loader = Loader::new(source.clone(), t.transform()?.clone(), in_order(config, size))?;
+    let batches = batches_of(part, source.len(), if part.ranks > 1 { limit } else { 0 }, size);
+    if batches.is_empty() && part.ranks > 1 {
+        return Ok(Skipped::default());
+    }
+    let settings = from_batch(in_order(config, size), batches.start);
+    let mut loader = Loader::new(source.clone(), t.transform()?.clone(), settings)?;
     let of = super::how_many(source.len(), limit);
-    let mut left = if limit == 0 { usize::MAX } else { limit };
-    let mut seen = 0;
-    while let Some(batch) = (left > 0).then(|| loader.next()).flatten() {
-        progress::tell(Work::Evaluation, seen, of);
+    let mut left = if limit == 0 { usize::MAX } else { limit - batches.start * size };
+    let (mut seen, mut done) = (0, 0);
+    while let Some(batch) = (left > 0 && done < batches.len()).then(|| loader.next()).flatten() {
+        done += 1;
+        progress::tell(Work::Evaluation, seen, of / part.ranks);
         let mut batch = batch?;
         if batch.indices.is_empty() {
             continue; // none of its images could be read
@@ -170,7 +188,7 @@ pub fn class_batches(
         left -= batch.labels.len();
         seen += batch.labels.len();
     }
-    if seen == 0 {
+    if seen == 0 && part.ranks == 1 {
         return Err(nothing_read(&loader));
     }
     Ok(loader.skipped())

@@ -1,11 +1,12 @@
 //! Captions and text of a trained model, over whole data sets: samples with their references, and likelihood bounds.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
-use super::{Stop, go_on, how_many, in_order, nothing_read};
+use super::{Stop, batches_of, from_batch, go_on, how_many, in_order, nothing_read};
 use crate::bound::Bounds;
 use crate::config::{Config, SampleConfig};
-use crate::data::{Batch, Loader, Sequences, Skipped};
+use crate::data::{Batch, Loader, Part, Sequences, Skipped};
 use crate::error::{Error, Result};
 use crate::generate::{Generator, TextRequest, batch_size, bound_of_texts};
 use crate::metrics::captions::{CaptionScores, score};
@@ -43,9 +44,28 @@ impl Captions {
     }
 }
 
-/// Batches of every example in order, with images if the model is told them.
-fn loader(t: &Trained, source: &Sequences, config: &Config) -> Result<Loader> {
-    Ok(Loader::sequences(source.clone(), t.transform.clone(), in_order(config, batch_size(t)))?)
+/// Which sequences, and until when.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    /// At most so many, 0: all.
+    pub limit: usize,
+    /// Whose batches.
+    pub part: Part,
+    pub stop: Stop<'a>,
+}
+
+impl Asked<'_> {
+    /// Numbers of the batches of one part; one that is all there is goes on until it has its examples.
+    fn batches(&self, t: &Trained, source: &Sequences) -> Range<usize> {
+        let limit = if self.part.ranks > 1 { self.limit } else { 0 };
+        batches_of(self.part, source.len(), limit, batch_size(t))
+    }
+}
+
+/// Batches of the examples in order from number `first` on, with images if the model is told them.
+fn loader(t: &Trained, source: &Sequences, config: &Config, first: usize) -> Result<Loader> {
+    let settings = from_batch(in_order(config, batch_size(t)), first);
+    Ok(Loader::sequences(source.clone(), t.transform.clone(), settings)?)
 }
 
 /// A caption for every image of `source` (at most `limit`, 0: all).
@@ -68,17 +88,33 @@ pub fn captions_until(
     limit: usize,
     stop: Stop,
 ) -> Result<Captions> {
+    captions_of(t, source, config, sample, &Asked { limit, part: Part::default(), stop })
+}
+
+/// As [`captions_until`], of one part; an empty one has none.
+pub(super) fn captions_of(
+    t: &Trained,
+    source: &Sequences,
+    config: &Config,
+    sample: &SampleConfig,
+    asked: &Asked,
+) -> Result<Captions> {
+    let (Asked { limit, part, stop }, batches) = (*asked, asked.batches(t, source));
+    if batches.is_empty() && part.ranks > 1 {
+        return Ok(Captions::default());
+    }
+    let before = batches.start * batch_size(t);
     let (tokenizer, generator) = (t.tokenizer()?, Generator::new(t, sample)?);
     let (n, mut all) = (t.model.sizes().tokens, Captions::default());
-    let mut loader = loader(t, source, config)?;
-    for batch in loader.by_ref() {
-        progress::tell(Work::Evaluation, all.texts.len(), how_many(source.len(), limit));
+    let mut loader = loader(t, source, config, batches.start)?;
+    for batch in loader.by_ref().take(batches.len()) {
+        progress::tell(Work::Evaluation, all.texts.len(), how_many(source.len(), limit) / part.ranks);
         go_on(stop)?;
         let mut batch = batch?;
         if batch.indices.is_empty() {
             continue; // none of its examples could be read
         }
-        let wanted = wanted(limit, all.texts.len(), batch.indices.len());
+        let wanted = wanted(limit, before + all.texts.len(), batch.indices.len());
         shorten(&mut batch, wanted, n);
         let images = t.batch_images(&batch)?;
         let request = TextRequest { images: images.as_ref(), ..TextRequest::new(&batch.indices) };
@@ -92,11 +128,11 @@ pub fn captions_until(
             all.texts.push(best.text);
             all.references.push(references);
         }
-        if limit > 0 && all.texts.len() >= limit {
+        if limit > 0 && before + all.texts.len() >= limit {
             break;
         }
     }
-    if all.texts.is_empty() {
+    if all.texts.is_empty() && part.ranks == 1 {
         return Err(nothing_read(&loader));
     }
     all.skipped = loader.skipped();
@@ -145,28 +181,44 @@ pub fn bounds_until(
     limit: usize,
     stop: Stop,
 ) -> Result<Bounded> {
+    bounds_of(t, source, config, draws, &Asked { limit, part: Part::default(), stop })
+}
+
+/// As [`bounds_until`], of one part; an empty one has none.
+pub(super) fn bounds_of(
+    t: &Trained,
+    source: &Sequences,
+    config: &Config,
+    draws: usize,
+    asked: &Asked,
+) -> Result<Bounded> {
+    let (Asked { limit, part, stop }, batches) = (*asked, asked.batches(t, source));
+    if batches.is_empty() && part.ranks > 1 {
+        return Ok(Bounded::default());
+    }
+    let before = batches.start * batch_size(t);
     let tokenizer = t.tokenizer()?;
     let n = t.model.sizes().tokens;
     let mut all = Bounded::default();
-    let mut loader = loader(t, source, config)?;
-    for batch in loader.by_ref() {
-        progress::tell(Work::Evaluation, all.bounds.nats.len(), how_many(source.len(), limit));
+    let mut loader = loader(t, source, config, batches.start)?;
+    for batch in loader.by_ref().take(batches.len()) {
+        progress::tell(Work::Evaluation, all.bounds.nats.len(), how_many(source.len(), limit) / part.ranks);
         go_on(stop)?;
         let mut batch = batch?;
         if batch.indices.is_empty() {
             continue; // none of its examples could be read
         }
-        let wanted = wanted(limit, all.bounds.nats.len(), batch.indices.len());
+        let wanted = wanted(limit, before + all.bounds.nats.len(), batch.indices.len());
         shorten(&mut batch, wanted, n);
         let images = t.batch_images(&batch)?;
         all.bounds.extend(bound_of_texts(t, images.as_ref(), &batch.tokens, &batch.indices, draws)?);
         all.chars += characters(&batch.tokens, n, tokenizer);
         all.unknown += batch.tokens.iter().filter(|id| Some(**id) == tokenizer.unk()).count() as u64;
-        if limit > 0 && all.bounds.nats.len() >= limit {
+        if limit > 0 && before + all.bounds.nats.len() >= limit {
             break;
         }
     }
-    if all.bounds.nats.is_empty() {
+    if all.bounds.nats.is_empty() && part.ranks == 1 {
         return Err(nothing_read(&loader));
     }
     if all.bounds.nats.iter().any(|n| n.is_nan()) {

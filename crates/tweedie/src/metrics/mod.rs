@@ -45,6 +45,45 @@ pub struct Classification {
     certainties: Vec<(f64, bool)>,
 }
 
+/// What one prediction came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Scored {
+    label: usize,
+    /// The likeliest class; none where logits are not finite.
+    best: Option<usize>,
+    certainty: f64,
+    nll: f64,
+    top5: bool,
+}
+
+impl Scored {
+    /// Of the logits of an example; none where its label is not one of their classes.
+    pub fn of(l: &[f32], label: u32) -> Option<Scored> {
+        let label = label as usize;
+        let p = softmax(l);
+        let nll = -p.get(label)?.max(1e-30).ln(); // of what is not a number, that of the least likely
+        if p.iter().any(|p| p.is_nan()) {
+            return Some(Scored { label, best: None, certainty: 0.0, nll, top5: false });
+        }
+        let best = argmax(&p);
+        // Ties count against the prediction: a constant output is not right five times in five.
+        let ahead = l.iter().enumerate().filter(|&(i, x)| i != label && *x >= l[label]).count();
+        Some(Scored { label, best: Some(best), certainty: p[best], nll, top5: ahead < 5 })
+    }
+
+    /// As numbers, for another rank.
+    pub fn numbers(self) -> [f64; 5] {
+        let best = self.best.map_or(-1.0, |b| b as f64);
+        [self.label as f64, best, self.certainty, self.nll, f64::from(u8::from(self.top5))]
+    }
+
+    /// Of such numbers.
+    pub fn from_numbers([label, best, certainty, nll, top5]: [f64; 5]) -> Scored {
+        let best = (best >= 0.0).then_some(best as usize);
+        Scored { label: label as usize, best, certainty, nll, top5: top5 > 0.0 }
+    }
+}
+
 /// Predictions whose confidence falls into one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Bin {
@@ -100,28 +139,27 @@ impl Classification {
     /// Count a batch: logits \[B·V\] and true classes. What has no partner (more labels than rows, or the other way round)
     /// and examples of classes that there are not are left out.
     pub fn add(&mut self, logits: &[f32], labels: &[u32]) {
-        for (l, &label) in logits.chunks_exact(self.classes.max(1)).zip(labels) {
-            let label = label as usize;
-            if label >= self.classes {
-                continue;
-            }
-            let p = softmax(l);
-            self.nll -= p[label].max(1e-30).ln(); // of what is not a number, that of the least likely
-            if p.iter().any(|p| p.is_nan()) {
-                self.unanswered[label] += 1;
-                continue;
-            }
-            let best = argmax(&p);
-            // Ties count against the prediction: a constant output is not right five times in five.
-            let ahead = l.iter().enumerate().filter(|&(i, x)| i != label && *x >= l[label]).count();
-            self.top5 += (ahead < 5) as usize;
-            self.confusion[label * self.classes + best] += 1;
-            let bin = &mut self.bins[((p[best] * BINS as f64) as usize).min(BINS - 1)];
-            bin.count += 1;
-            bin.confidence += p[best];
-            bin.correct += (best == label) as usize;
-            self.certainties.push((p[best], best == label));
+        let rows = logits.chunks_exact(self.classes.max(1)).zip(labels);
+        rows.filter_map(|(l, label)| Scored::of(l, *label)).for_each(|s| self.note(s));
+    }
+
+    /// Count one example.
+    pub(crate) fn note(&mut self, s: Scored) {
+        if s.label >= self.classes || s.best.is_some_and(|b| b >= self.classes) {
+            return;
         }
+        self.nll += s.nll;
+        let Some(best) = s.best else {
+            self.unanswered[s.label] += 1;
+            return;
+        };
+        self.top5 += s.top5 as usize;
+        self.confusion[s.label * self.classes + best] += 1;
+        let bin = &mut self.bins[((s.certainty * BINS as f64) as usize).min(BINS - 1)];
+        bin.count += 1;
+        bin.confidence += s.certainty;
+        bin.correct += (best == s.label) as usize;
+        self.certainties.push((s.certainty, best == s.label));
     }
 
     /// Counts of (true, predicted), row by row.

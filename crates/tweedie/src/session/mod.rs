@@ -5,6 +5,7 @@ mod card;
 mod keeper;
 mod log;
 mod snapshot;
+mod together;
 
 pub use snapshot::{restore, restore_from, snapshot};
 
@@ -12,17 +13,20 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use tweedie_engine::Device;
+use tweedie_engine::comm::Comm;
 
 use crate::checkpoint::{self, Component, Restored};
 use crate::config::Config;
 use crate::data::Fingerprint;
 use crate::error::{Error, Result};
+use crate::peers::Peers;
 use crate::run_dir::{Environment, RunDir};
 use crate::settings;
 use crate::tokenize::Tokenizer;
 use crate::train::{Event, Metric, Trainer, TrainingSet};
 use keeper::Keeper;
 use log::Log;
+use together::{check_same, path_of_first, restore_newest};
 
 /// A training and the folder that it is kept in.
 ///
@@ -86,15 +90,27 @@ pub struct Paused {
     dir: RunDir,
     config: Config,
     other_data: bool,
+    peers: Peers,
 }
 
 impl Paused {
     /// The run in the folder `path`, its settings changed by `sets` (`"train.epochs=5"`).
     pub fn open(path: impl AsRef<Path>, sets: &[String]) -> Result<Paused> {
-        let dir = RunDir::resume(path.as_ref())?;
-        let text = dir.read_config()?;
-        let config = Config::of_run(&dir.config_path().display().to_string(), &text, sets)?;
-        Ok(Paused { dir, config, other_data: false })
+        Paused::open_with(path, sets, None)
+    }
+
+    /// As [`Paused::open`], to go on with the other ranks of a group: each of them calls this. Any number can go on with a run.
+    pub fn open_with(path: impl AsRef<Path>, sets: &[String], comm: Option<Comm>) -> Result<Paused> {
+        let peers = together::peers(comm);
+        // The first rank locks the folder before another looks into it.
+        let locked = peers.agree(if peers.is_first() { RunDir::resume(path.as_ref()).map(Some) } else { Ok(None) })?;
+        let opened = locked.map_or_else(|| RunDir::open(path.as_ref()), Ok).and_then(|dir| {
+            let text = dir.read_config()?;
+            let config = Config::of_run(&dir.config_path().display().to_string(), &text, sets)?;
+            Ok((dir, config))
+        });
+        let (dir, config) = peers.agree(opened)?;
+        Ok(Paused { dir, config, other_data: false, peers })
     }
 
     /// Its settings.
@@ -133,15 +149,34 @@ impl Session {
         data: impl Into<TrainingSet>,
         device: &Device,
     ) -> Result<Session> {
-        RunDir::check_free(path.as_ref())?;
+        Session::create_with(path, config, data, device, None)
+    }
+
+    /// As [`Session::create`], with the other ranks of a group: each of them calls this with the same settings and data. The first one
+    /// writes the folder, which is that of its `path`.
+    pub fn create_with(
+        path: impl AsRef<Path>,
+        config: &Config,
+        data: impl Into<TrainingSet>,
+        device: &Device,
+        comm: Option<Comm>,
+    ) -> Result<Session> {
+        let peers = together::peers(comm);
+        let path = &path_of_first(&peers, path.as_ref())?;
         let data = data.into();
         let fingerprint = data.fingerprint();
-        let trainer = Trainer::new(config, data, device)?;
+        let free = if peers.is_first() { RunDir::check_free(path) } else { Ok(()) };
+        let trainer = peers.agree(free.and_then(|()| Trainer::share(config, data, device, peers.size())))?;
+        let trainer = joined(trainer, &peers, &fingerprint)?;
         let notes = trainer.notes.iter().map(|n| format!("note: {n}")).collect();
-        let session = Session::begin(RunDir::create(path.as_ref())?, trainer, fingerprint, None, notes)?;
+        let made = if peers.is_first() { RunDir::create(path) } else { Ok(RunDir::of_another(path)) };
+        let session = Session::begin(peers.agree(made)?, trainer, fingerprint, None, notes)?;
         if session.trainer.init_from.is_some() {
             // From here on the run can be gone on with, whatever becomes of the one it started from.
-            checkpoint::save(&session.dir.checkpoints(), &snapshot(&session.trainer)?)?;
+            let whole = snapshot(&session.trainer)?;
+            let saved =
+                if peers.is_first() { checkpoint::save(&session.dir.checkpoints(), &whole).map(drop) } else { Ok(()) };
+            peers.agree(saved)?;
         }
         Ok(session)
     }
@@ -173,19 +208,21 @@ impl Session {
         }
         let dir = RunDir::resume(path)?;
         let data = open(&dir.tokenizer_path())?;
-        Session::go_on(Paused { dir, config: config.clone(), other_data: false }, data, device)
+        let peers = Peers::default();
+        Session::go_on(Paused { dir, config: config.clone(), other_data: false, peers }, data, device)
     }
 
     fn go_on(paused: Paused, data: TrainingSet, device: &Device) -> Result<Session> {
-        let Paused { dir, config, other_data } = paused;
-        check_tokenizer(&dir, &data)?;
+        let Paused { dir, config, other_data, peers } = paused;
         let fingerprint = data.fingerprint();
         let changes = dir.read_fingerprint().map(|before| before.changes(&fingerprint)).unwrap_or_default();
-        if !changes.is_empty() && !other_data {
-            return Err(Error::OtherData { run: dir.path().display().to_string(), changes: changes.join("; ") });
-        }
+        let run = dir.path().display().to_string();
+        peers.agree(check_tokenizer(&dir, &data).and_then(|()| match changes.is_empty() || other_data {
+            true => Ok(()),
+            false => Err(Error::OtherData { run, changes: changes.join("; ") }),
+        }))?;
         let checkpoints = dir.checkpoints();
-        let begun = checkpoint::any(&checkpoints)?;
+        let begun = peers.agree(checkpoint::any(&checkpoints))?;
         let mut start = config.clone();
         if begun {
             // The checkpoint gives the weights: the file of pretrained ones or the run they came from is not needed any more.
@@ -194,14 +231,16 @@ impl Session {
         }
         // Before anything is computed: the same algorithms give the same bits.
         let refused = dir.read_products().and_then(|text| device.import_products(&text).err());
-        let mut trainer = Trainer::new(&start, data, device)?;
+        let trainer = peers.agree(Trainer::share(&start, data, device, peers.size()))?;
+        let mut trainer = joined(trainer, &peers, &fingerprint)?;
         trainer.config.model.pretrained.clone_from(&config.model.pretrained);
         trainer.config.train.init_from.clone_from(&config.train.init_from);
         let mut notes: Vec<String> = trainer.notes.iter().map(|n| format!("note: {n}")).collect();
         notes.extend(changes.iter().map(|c| format!("note: other data: {c}")));
         notes.extend(refused.map(|e| format!("note: {e}")));
-        let mut restored = checkpoint::restore_newest(&checkpoints, |path, s| restore_from(&mut trainer, path, s))?;
+        let mut restored = restore_newest(&peers, &mut trainer, &checkpoints)?;
         match &restored.path {
+            Some(_) if !peers.is_first() => {}
             Some(path) => {
                 notes.extend(restored.notes);
                 // What was passed over must not count as the newest checkpoint any more.
@@ -217,7 +256,11 @@ impl Session {
                 }
                 notes.push(format!("goes on from step {} ({})", trainer.step(), path.display()));
             }
-            None if begun => return Err(restored.misfit.take().unwrap_or_else(|| salvage(&dir, &restored))),
+            None if begun => {
+                // Only the first rank knows why.
+                let why = restored.misfit.take().unwrap_or_else(|| salvage(&dir, &restored));
+                return peers.agree(if peers.is_first() { Err(why) } else { Ok(()) }).and(Err(Error::Interrupted));
+            }
             None => notes.push("no checkpoint was written yet: starts from the beginning".into()),
         }
         let step = trainer.step() as u64;
@@ -233,7 +276,8 @@ impl Session {
         resumed: Option<u64>,
         notes: Vec<String>,
     ) -> Result<Session> {
-        write_start(&dir, &trainer, &data)?;
+        let peers = trainer.peers();
+        peers.agree(if peers.is_first() { write_start(&dir, &trainer, &data) } else { Ok(()) })?;
         Ok(Session { dir, trainer, data, resumed, notes, preview: None, stop: Box::new(|| false) })
     }
 
@@ -279,7 +323,8 @@ impl Session {
     /// After [`Error::Diverged`] the model is that of the last good checkpoint, from which another call would go on.
     pub fn train(&mut self, mut each: impl FnMut(&Event)) -> Result<Finished> {
         let Session { dir, trainer, data, resumed, preview, stop, .. } = self;
-        let log = Log::open(dir, *resumed)?;
+        let peers = trainer.peers().clone();
+        let log = peers.agree(if peers.is_first() { Log::open(dir, *resumed).map(Some) } else { Ok(None) })?;
         let keeper = RefCell::new(Keeper { dir, data, log, each: &mut each, preview, saved: None, undrawn: None });
         let result =
             trainer.fit(|event| keeper.borrow_mut().tell(event), |t, best| keeper.borrow_mut().save(t, best), &*stop);
@@ -288,14 +333,17 @@ impl Session {
             Err(Error::Diverged { why, step, .. }) => Err(go_back(&mut keeper, trainer, why, step)),
             result => result,
         };
-        let synced = keeper.log.sync();
+        let synced = keeper.sync();
         let undrawn = keeper.undrawn.map(|e| format!("the last look at samples was not drawn: {e}"));
         // More steps would go on from here.
         *resumed = Some(trainer.step() as u64);
         result?;
         synced?;
-        let calibrated = calibrate::at_the_end(dir, trainer, &**stop);
-        let uncarded = card::write(dir, trainer, data).err().map(|e| format!("the model card was not written: {e}"));
+        let (calibrated, uncarded) = match peers.is_first() {
+            true => (calibrate::at_the_end(dir, trainer, &**stop), card::write(dir, trainer, data).err()),
+            false => (None, None),
+        };
+        let uncarded = uncarded.map(|e| format!("the model card was not written: {e}"));
         Ok(Finished {
             path: dir.path().to_path_buf(),
             step: trainer.step(),
@@ -303,6 +351,15 @@ impl Session {
             best: trainer.best(),
             notes: undrawn.into_iter().chain(calibrated).chain(uncarded).collect(),
         })
+    }
+}
+
+/// A trainer with the other ranks of its group, which have the same settings, data and program.
+fn joined(trainer: Trainer, peers: &Peers, data: &Fingerprint) -> Result<Trainer> {
+    check_same(peers, &trainer, data)?;
+    match peers.comm() {
+        Some(comm) => trainer.with_comm(comm.clone()),
+        None => Ok(trainer),
     }
 }
 
@@ -320,7 +377,7 @@ fn write_start(dir: &RunDir, trainer: &Trainer, data: &Fingerprint) -> Result<()
 
 /// Put a training that diverged at `step` where its last good checkpoint left off, and give what it ends with.
 fn go_back(keeper: &mut Keeper, t: &mut Trainer, why: String, step: usize) -> Error {
-    let restored = checkpoint::restore_newest(&keeper.dir.checkpoints(), |path, s| restore_from(t, path, s));
+    let restored = restore_newest(&t.peers().clone(), t, &keeper.dir.checkpoints());
     let good = restored.ok().and_then(|r| r.path).map(|p| p.display().to_string());
     let message = match &good {
         Some(path) => format!("diverged at step {step} ({why}); went back to {path}"),

@@ -15,6 +15,8 @@ use crate::train::Trainer;
 const OPTIMIZER_STATE: &str = "optimizer";
 /// Name there of the setting whose moments the checkpoint holds; one without it is AdamW's.
 const OPTIMIZER_KIND: &str = "train.optimizer";
+/// Name there of the number of shards, where gradients are summed by them.
+const SHARDS: &str = "train.shards";
 /// Name of the step of the best evaluation there.
 const BEST_STEP: &str = "best_step";
 
@@ -27,12 +29,13 @@ fn named(params: &Params, prefix: &str, flat: Option<&tweedie_engine::Tensor>) -
     Ok(all)
 }
 
-/// Everything needed to go on bit for bit.
+/// Everything needed to go on bit for bit. With `train.shard_optimizer` all ranks call this.
 pub fn snapshot(t: &Trainer) -> Result<Snapshot<'static>> {
     let params = &t.trained.model.params;
     let mut optimizer = Vec::new();
     let (mut ema, mut extra) = (None, serde_json::Map::new());
-    for (name, flat) in t.optimizer().buffers() {
+    for (name, _) in t.optimizer().buffer_lens() {
+        let flat = &t.optimizer().whole(name)?;
         match name {
             "ema" => ema = Some(named(params, "", Some(flat))?),
             "state" => {
@@ -43,6 +46,9 @@ pub fn snapshot(t: &Trainer) -> Result<Snapshot<'static>> {
     }
     extra.insert(BEST_STEP.into(), t.best_step().into());
     extra.insert(OPTIMIZER_KIND.into(), serde_json::json!(t.config.train.optimizer));
+    if t.config.train.shards > 0 {
+        extra.insert(SHARDS.into(), t.config.train.shards.into());
+    }
     if let Some(tokenizer) = &t.trained.tokenizer {
         extra.insert(TOKENIZER_CLASSES.into(), tokenizer.vocab().into());
     }
@@ -82,12 +88,18 @@ pub fn restore_from(t: &mut Trainer, path: &Path, s: Snapshot<'static>) -> Resul
         let what = format!("its moments belong to train.optimizer = {was}, which is {now} now");
         return Err(Error::Input(format!("{}: {what}; go on with {was}, or begin a new run", path.display())));
     }
+    let was = s.state.extra.get(SHARDS).and_then(|v| v.as_u64()).unwrap_or(0);
+    let now = t.config.train.shards as u64;
+    if was != now {
+        let what = format!(
+            "it was written with train.shards = {was}, which is {now} now: another number of shards than before"
+        );
+        return Err(Error::Input(format!("{}: {what}; go on with {was}, or begin a new run", path.display())));
+    }
     set_weights(&mut t.trained.model.params, Named::new(path, s.model))?;
     let mut optimizer = Named::new(path, s.optimizer);
     let mut ema = s.ema.map(|e| Named::new(path, e));
-    let buffers: Vec<(&'static str, usize)> =
-        t.optimizer().buffers().iter().map(|(name, flat)| (*name, flat.shape().iter().product())).collect();
-    for (name, length) in buffers {
+    for (name, length) in t.optimizer().buffer_lens() {
         let mut take = |n: &str, shape: &[usize]| match name {
             "ema" => match &mut ema {
                 Some(e) => e.take(n, shape),

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use tweedie_engine::Device;
 use tweedie_engine::optim::StepStats;
 
@@ -34,6 +35,8 @@ impl Trainer {
         let mut saved = self.step;
         match self.all_steps(&mut each, &mut save, &stop, &mut saved) {
             Err(e @ (Error::Diverged { .. } | Error::Stopped { .. })) => Err(e),
+            // Where the others do not know of it, they are not there to save.
+            Err(e) if self.peers.are_several() && !matches!(e, Error::Rank { .. }) => Err(e),
             Err(e) if self.step > saved => Err(self.save_and_stop(e, &mut save)),
             ended => ended,
         }
@@ -48,21 +51,21 @@ impl Trainer {
         saved: &mut usize,
     ) -> Result<()> {
         let total = self.total_steps();
-        let mut loader = self.loader()?;
+        let mut loader = self.peers.agree(self.loader())?;
         let mut pace = Pace::start(loader.waited());
         let first = self.step;
         progress::tell(Work::FirstBatch, self.step, total);
         // A checkpoint is due from this moment on.
         let mut owed: Option<Instant> = None;
         while self.step < total {
-            let Some(batch) = loader.next() else { break };
-            let batch = batch?;
+            let next = loader.next().transpose().map_err(Error::from);
+            let Some(batch) = self.peers.agree(next)? else { break };
             let lr = self.lr();
             if self.step == first {
                 progress::tell(Work::FirstStep, self.step, total);
             }
             let loss = self.train_step(&batch)?;
-            pace.add(batch.indices.len());
+            pace.add(batch.global);
             loader.recycle(batch);
             let last = self.step == total;
             let due_log = self.step.is_multiple_of(self.config.train.log_every.max(1)) || last || self.step == 1;
@@ -77,22 +80,23 @@ impl Trainer {
             let (due_eval, due_save) =
                 (last || every(self.config.train.eval_every), last || every(self.config.train.checkpoint_every));
             let (best_before, mut best) = (self.best, false);
-            let interrupted = stop();
+            let due_save = due_save || owed.is_some_and(|from| from <= Instant::now());
+            let (mut interrupted, due_save) = self.peers.vote(stop(), due_save)?;
             if due_log || epoch_end || interrupted {
-                self.tell_skipped(&loader, each);
+                self.tell_skipped(&loader, each)?;
             }
             if due_eval {
                 self.trained.model.device().synchronize()?; // steps that are under way are not part of it
                 let began = Instant::now();
                 best = self.try_evaluation(each)?;
                 pace.paused(Pause::Evaluation, began);
+                interrupted = self.peers.vote(interrupted || stop(), due_save)?.0;
             }
-            let interrupted = interrupted || due_eval && stop();
             if due_save {
                 owed = Some(Instant::now());
             }
             let ends = last || interrupted;
-            if ends || best || owed.is_some_and(|from| from <= Instant::now()) && self.is_sound()? {
+            if ends || best || due_save && self.is_sound()? {
                 let began = Instant::now();
                 progress::tell(Work::Checkpoint, self.step, total);
                 let done = self.save_now(best, ends, each, save)?;
@@ -200,23 +204,18 @@ impl Trainer {
     }
 
     /// Name what was left out or cut since the last time, if anything was.
-    fn tell_skipped(&self, loader: &Loader, each: &mut impl FnMut(&Event)) {
-        let new = loader.take_skipped();
+    fn tell_skipped(&self, loader: &Loader, each: &mut impl FnMut(&Event)) -> Result<()> {
+        let new = self.peers.tell(&New::of(loader.take_skipped()))?.into_iter().fold(New::default(), New::and);
         if new.again > 0 {
             let one = new.again_at.as_deref().unwrap_or_default();
             self.warn(format!("{} reads failed and were tried again; the last: {one}", new.again), each);
         }
-        if new.errors.is_empty() && new.cut_at.is_empty() {
-            return;
+        if !new.errors.is_empty() || !new.cut_at.is_empty() {
+            let New { examples, cut, errors, cut_at, .. } = new;
+            let (step, validation) = (self.step, false);
+            each(&Event::Skipped(SkippedEvent { step, validation, examples, cut, errors, cut_at }));
         }
-        each(&Event::Skipped(SkippedEvent {
-            step: self.step,
-            validation: false,
-            examples: new.count(),
-            cut: new.cut,
-            errors: new.errors.into_values().collect(),
-            cut_at: new.cut_at.into_values().collect(),
-        }));
+        Ok(())
     }
 
     /// Name the validation examples that could not be read, each once.
@@ -241,7 +240,7 @@ impl Trainer {
     fn try_evaluation(&mut self, each: &mut impl FnMut(&Event)) -> Result<bool> {
         match self.evaluate_now(each) {
             Err(Error::Data(e)) if e.is_corrupt() => Err(e.into()),
-            Err(e @ (Error::Data(_) | Error::File { .. } | Error::Input(_))) => {
+            Err(e @ (Error::Data(_) | Error::File { .. } | Error::Input(_) | Error::Rank { fatal: false, .. })) => {
                 self.warn(format!("no evaluation at step {}, the training goes on: {e}", self.step), each);
                 Ok(false)
             }
@@ -275,9 +274,9 @@ impl Trainer {
             0 => source,
             count => data::some_of(&source, count, self.config.seed)?,
         };
-        let skipped = RefCell::new(Skipped::default());
+        let (skipped, peers) = (RefCell::new(Skipped::default()), self.peers.clone());
         let (raw, ema) = self.both(|t, c| {
-            let m = evaluate::classes_quietly(t, &source, c, &c.sample, 0)?;
+            let m = evaluate::classes_among(&peers, t, &source, c, &c.sample)?;
             let r = m.report();
             skipped.replace(m.skipped);
             let (score, sound) = (Metric::top1(r.top1), r.unanswered == 0);
@@ -291,10 +290,10 @@ impl Trainer {
     fn evaluate_texts(&mut self, source: Sequences, each: &mut impl FnMut(&Event)) -> Result<bool> {
         let limit = self.config.train.eval_images;
         let captions = self.trained.model.is_conditional();
-        let skipped = RefCell::new(Skipped::default());
+        let (skipped, peers) = (RefCell::new(Skipped::default()), self.peers.clone());
         let (raw, ema) = self.both(|t, c| match captions {
             true => {
-                let m = evaluate::captions(t, &source, c, &c.sample, limit)?;
+                let m = evaluate::captions_among(&peers, t, &source, c, &c.sample, limit)?;
                 let score = Metric::cider_d(m.scores()?.cider_d);
                 let (exact, examples) = (Some(m.exact()), m.texts.len());
                 skipped.replace(m.skipped);
@@ -302,7 +301,7 @@ impl Trainer {
             }
             false => {
                 let evaluate::Bounded { bounds: b, skipped: bad, .. } =
-                    evaluate::bounds(t, &source, c, evaluate::DRAWS, limit)?;
+                    evaluate::bounds_among(&peers, t, &source, c, evaluate::DRAWS, limit)?;
                 skipped.replace(bad);
                 let score = Metric::bits_per_token(b.per_token().in_bits().mean);
                 Ok(Measured { score, nll: None, exact: None, examples: b.nats.len(), sound: true })
@@ -332,6 +331,43 @@ impl Trainer {
             examples: better.examples,
         }));
         is_best
+    }
+}
+
+/// What a loader left out since it was last asked, as ranks tell each other.
+#[derive(Clone, Default, Serialize, Deserialize)]
+struct New {
+    again: usize,
+    again_at: Option<String>,
+    examples: usize,
+    cut: u64,
+    errors: Vec<String>,
+    cut_at: Vec<String>,
+}
+
+impl New {
+    fn of(new: Skipped) -> New {
+        New {
+            again: new.again,
+            examples: new.count(),
+            cut: new.cut,
+            again_at: new.again_at,
+            errors: new.errors.into_values().collect(),
+            cut_at: new.cut_at.into_values().collect(),
+        }
+    }
+
+    /// With that of another rank.
+    fn and(mut self, other: New) -> New {
+        self.errors.extend(other.errors);
+        self.cut_at.extend(other.cut_at);
+        New {
+            again: self.again + other.again,
+            again_at: other.again_at.or(self.again_at),
+            examples: self.examples + other.examples,
+            cut: self.cut + other.cut,
+            ..self
+        }
     }
 }
 

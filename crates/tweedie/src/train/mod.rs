@@ -9,6 +9,7 @@ mod pace;
 mod set;
 mod step;
 mod targets;
+mod together;
 mod uploads;
 
 pub use event::{Evaluation, Event, Metric, SavedEvent, SkippedEvent, StepEvent, WarningEvent};
@@ -18,6 +19,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use tweedie_engine::comm::{Comm, Layout, Reducer};
 use tweedie_engine::optim::{AdamConfig, AdamW, warmup_cosine};
 use tweedie_engine::{Device, Noise};
 
@@ -26,6 +28,7 @@ use crate::config::{Config, Optimizer};
 use crate::data::{Loader, LoaderConfig, Position, Sequences, Source, Task};
 use crate::error::{Error, Result};
 use crate::model::{Model, load_encoder};
+use crate::peers::Peers;
 use crate::run_dir::InitFrom;
 use crate::tokenize::Tokenizer;
 use crate::trained::Trained;
@@ -90,6 +93,9 @@ pub struct Trainer {
     key: Noise,
     drop_key: Noise,
     images: Images,
+    peers: Peers,
+    /// Sums gradients over ranks, if there is a group.
+    reducer: Option<Reducer>,
 }
 
 /// Splits, number of classes, their names and the tokenizer of what is to be trained on, checked against the settings.
@@ -129,7 +135,7 @@ fn open_splits(config: &Config, data: TrainingSet) -> Result<Opened> {
     }
 }
 
-fn optimizer(config: &Config, model: &Model) -> Result<AdamW> {
+fn optimizer(config: &Config, model: &Model, group: Option<(Comm, Arc<Layout>)>) -> Result<AdamW> {
     let t = &config.train;
     let adam = AdamConfig {
         beta2: t.beta2,
@@ -139,15 +145,22 @@ fn optimizer(config: &Config, model: &Model) -> Result<AdamW> {
         muon: (t.optimizer == Optimizer::Muon).then_some(MUON_MOMENTUM),
         ..AdamConfig::default()
     };
-    Ok(AdamW::new(&model.params, adam)?)
+    Ok(match group {
+        Some(group) => AdamW::sharded(&model.params, adam, group, t.shards > 0)?,
+        None => AdamW::new(&model.params, adam)?,
+    })
 }
 
 impl Trainer {
     /// Make model and optimizer for the data on `device`. The data are looked at before the model is built.
     pub fn new(config: &Config, data: impl Into<TrainingSet>, device: &Device) -> Result<Trainer> {
+        Trainer::share(config, data.into(), device, 1)
+    }
+
+    /// As [`Trainer::new`], where each of so many ranks has its share of a batch.
+    pub(crate) fn share(config: &Config, data: TrainingSet, device: &Device, ranks: usize) -> Result<Trainer> {
         config.check()?;
         let mut config = config.clone();
-        let data = data.into();
         if let Some(path) = data.own_path() {
             config.data.path = path;
         }
@@ -166,7 +179,9 @@ impl Trainer {
             let what = format!("train.batch = {} is more than the {examples} training examples", config.train.batch);
             return Err(Error::misfit(what, [format!("train.batch={}", examples.max(1))]));
         }
-        config.check_memory(device)?;
+        let mut share = config.clone();
+        share.train.batch = config.train.batch.div_ceil(ranks);
+        share.check_memory(device)?;
         let dtype = config.train.precision.dtype(device)?;
         let mut model = Model::new(&config.model, config.sizes(), device, dtype, config.seed)?
             .with_per_token_time(config.clean_tokens() > 0.0);
@@ -180,7 +195,7 @@ impl Trainer {
             init_from = Some(from);
             notes.extend(said);
         }
-        let opt = optimizer(&config, &model)?;
+        let opt = optimizer(&config, &model, None)?;
         if opt.muon_is_idle() {
             notes.push("train.optimizer = \"muon\": no weight matrix of a block is trained, AdamW has all".into());
         }
@@ -190,6 +205,8 @@ impl Trainer {
             key: Noise::new(device, config.seed, stream::DIFFUSION, 0)?,
             drop_key: Noise::new(device, config.seed, stream::DROP_PATH, 0)?,
             images: Images::new(device),
+            peers: Peers::default(),
+            reducer: None,
             config,
             trained,
             notes,
@@ -276,7 +293,8 @@ impl Trainer {
         (self.step, self.best) = (step, best);
     }
 
-    /// Look at the model with its averaged weights (the raw ones if none are kept).
+    /// Look at the model with its averaged weights (the raw ones if none are kept). With `train.shard_optimizer` all ranks do, but for
+    /// [`AdamW::hold_ema`].
     pub fn averaged<R>(&mut self, f: impl FnOnce(&Trained, &Config) -> Result<R>) -> Result<R> {
         if self.opt.ema().is_none() {
             return f(&self.trained, &self.config);
@@ -303,9 +321,11 @@ impl Trainer {
         let position = Position { epoch: (self.step / self.batches) as u32, batch: (self.step % self.batches) as u32 };
         let config = LoaderConfig {
             threads: c.data.workers,
+            lanes: c.data.lanes,
             start: position,
             epochs: Some(c.train.epochs as u32),
             on_corrupt: c.data.corrupt.into(),
+            part: self.part(),
             ..LoaderConfig::train(c.train.batch, c.seed)
         };
         Ok(match &self.splits {

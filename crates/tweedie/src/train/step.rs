@@ -24,38 +24,84 @@ impl Trainer {
         self.step_on(batch, None)
     }
 
-    /// As [`Trainer::train_step`], with the images of the batch on the device already (not with `train.accumulate`).
+    /// As [`Trainer::train_step`], with the images of the batch on the device already (not with `train.accumulate` or `train.shards`).
     pub fn step_on(&mut self, batch: &Batch, uploaded: Option<&Tensor>) -> Result<Tensor> {
-        let (lr, parts) = (self.lr(), self.config.train.accumulate);
         self.check_batch(batch)?;
-        let per = batch.indices.len() / parts.max(1);
         let mut rows = self.rows(batch)?;
-        if parts > 1 {
-            rows.normaliser = self.normaliser(&rows)?;
-        }
-        let mut total: Option<Tensor> = None;
-        for part in 0..parts {
-            let range = part * per..(part + 1) * per;
-            let images = match uploaded {
-                Some(images) if parts == 1 => Some(images.clone()),
-                _ => self.upload(batch, range.clone())?,
-            };
-            let tape = Tape::new();
-            let loss = self.loss(&tape, batch, range, &rows, images.as_ref())?;
-            let loss = if parts == 1 { loss } else { elementwise::scale(&tape, &loss, 1.0 / parts as f32)? };
-            let value = loss.value().clone();
-            tape.backward(&loss, Some(&mut self.trained.model.params))?;
-            total = Some(match total {
-                None => value,
-                Some(t) => {
-                    let tape = Tape::inference();
-                    elementwise::add(&tape, &tape.constant(t), &tape.constant(value))?.value().clone()
-                }
-            });
-        }
-        self.opt.step(&mut self.trained.model.params, lr)?;
+        rows.normaliser = self.whole_normaliser(batch, &rows)?;
+        let loss = match self.config.train.shards {
+            0 => self.summed_step(batch, &rows, uploaded)?,
+            _ => self.sharded_step(batch, &rows)?,
+        };
         self.step += 1;
-        total.ok_or_else(|| Error::Input("an empty batch".into()))
+        Ok(loss)
+    }
+
+    /// One backward pass, or several for a batch in parts; over several ranks gradients are summed during the last.
+    fn summed_step(&mut self, batch: &Batch, rows: &Rows, uploaded: Option<&Tensor>) -> Result<Tensor> {
+        let lr = self.lr();
+        let mut parts = self.parts_of(0..batch.indices.len());
+        let last = parts.pop().ok_or_else(|| Error::Input("an empty batch".into()))?;
+        let before = self.backward_over(batch, rows, parts)?;
+        let (tape, loss) = self.forward(batch, last, rows, uploaded)?;
+        let mut total = added(before, loss.value().clone())?;
+        let params = &mut self.trained.model.params;
+        match (&mut self.reducer, self.peers.comm()) {
+            (Some(reducer), Some(comm)) => {
+                let under_way = comm.begin_all_reduce(&total, 0..1)?;
+                tape.backward_reduced(&loss, params, reducer)?;
+                drop(loss); // the sum is written to where it lies
+                under_way.finish(&mut total)?;
+                reducer.finish(params)?;
+                self.opt.apply(params, lr)?;
+            }
+            _ => {
+                tape.backward(&loss, Some(params))?;
+                self.opt.step(params, lr)?;
+            }
+        }
+        Ok(total)
+    }
+
+    /// The gradients of some examples of a batch, part by part, added to those there are; their loss.
+    pub(super) fn backward_over(
+        &mut self,
+        batch: &Batch,
+        rows: &Rows,
+        parts: Vec<Range<usize>>,
+    ) -> Result<Option<Tensor>> {
+        let mut total = None;
+        for range in parts {
+            let (tape, loss) = self.forward(batch, range, rows, None)?;
+            total = Some(added(total, loss.value().clone())?);
+            tape.backward(&loss, Some(&mut self.trained.model.params))?;
+        }
+        Ok(total)
+    }
+
+    /// Examples in as many parts as `train.accumulate` says.
+    pub(super) fn parts_of(&self, range: Range<usize>) -> Vec<Range<usize>> {
+        let parts = self.config.train.accumulate;
+        let at = |i: usize| range.start + i * range.len() / parts;
+        (0..parts).map(|i| at(i)..at(i + 1)).filter(|r| !r.is_empty()).collect()
+    }
+
+    /// What the examples `range` add to the loss of the whole batch, on a tape of their own.
+    fn forward(
+        &mut self,
+        batch: &Batch,
+        range: Range<usize>,
+        rows: &Rows,
+        uploaded: Option<&Tensor>,
+    ) -> Result<(Tape, Var)> {
+        let images = match uploaded {
+            Some(images) if range.len() == batch.indices.len() => Some(images.clone()),
+            _ => self.upload(batch, range.clone())?,
+        };
+        let (tape, share) = (Tape::new(), range.len() as f32 / batch.global as f32);
+        let loss = self.loss(&tape, batch, range, rows, images.as_ref())?;
+        let loss = if share == 1.0 { loss } else { elementwise::scale(&tape, &loss, share)? };
+        Ok((tape, loss))
     }
 
     /// The images `range` of a batch on the device; none for text alone.
@@ -83,7 +129,8 @@ impl Trainer {
         images: Option<&Tensor>,
     ) -> Result<Var> {
         let (m, c, k) = (&self.trained.model, &self.config, self.config.train.noisy_copies);
-        let ids = (range.start as u32..range.end as u32).collect();
+        let first = batch.part.start as u32;
+        let ids = (first + range.start as u32..first + range.end as u32).collect();
         let examples = Tensor::from_u32(&m.device(), &[range.len()], ids)?;
         let drop = DropPath { noise: self.at(&self.drop_key), examples };
         let drop = (c.model.encoder.drop_path > 0.0).then_some(drop);
@@ -116,7 +163,7 @@ impl Trainer {
     }
 
     /// Of a batch in parts: what they are all divided by. None for a head without tokens.
-    fn normaliser(&self, rows: &Rows) -> Result<Option<f64>> {
+    pub(super) fn normaliser(&self, rows: &Rows) -> Result<Option<f64>> {
         let (m, c) = (&self.trained.model, &self.config);
         Ok(match (m.is_tdd(), m.has_denoiser()) {
             (true, _) => Some(TddLoss::normaliser(rows)?),
@@ -133,4 +180,11 @@ impl Trainer {
     fn at(&self, key: &Noise) -> Noise {
         key.later(self.step as u32)
     }
+}
+
+/// The sum of losses.
+pub(super) fn added(total: Option<Tensor>, loss: Tensor) -> Result<Tensor> {
+    let Some(total) = total else { return Ok(loss) };
+    let tape = Tape::inference();
+    Ok(elementwise::add(&tape, &tape.constant(total), &tape.constant(loss))?.value().clone())
 }

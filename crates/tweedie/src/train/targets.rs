@@ -20,13 +20,25 @@ impl Trainer {
         if let Some(t) = targets.iter().find(|t| **t as usize >= v) {
             return Err(Error::Input(format!("class {t} in a batch, the model has {v}")));
         }
-        match batch.mix.as_ref().is_some_and(|m| m.partner.len() != b || m.partner.iter().any(|i| *i as usize >= b)) {
-            true => Err(Error::Input(format!("a batch of {b} images was mixed as one of another size"))),
-            false => Ok(()),
+        let all = batch.global;
+        if batch.part.len() != b || batch.part.end > all {
+            return Err(Error::Input(format!("{b} examples for the rows {:?} of a batch of {all}", batch.part)));
+        }
+        let partners = &batch.partner_labels;
+        let misfit = |m: &Mix| {
+            let rows = m.partner.len() == all || m.partner.len() == b;
+            !rows || partners.len() != b || m.partner.iter().any(|i| *i as usize >= all)
+        };
+        if batch.mix.as_ref().is_some_and(misfit) {
+            return Err(Error::Input(format!("a batch of {b} images was mixed as one of another size")));
+        }
+        match partners.iter().find(|l| **l as usize >= v) {
+            Some(l) => Err(Error::Input(format!("class {l} in a batch, the model has {v}"))),
+            None => Ok(()),
         }
     }
 
-    /// K noisy copies per image: their timesteps, labels and dropped conditions, a pure function of seed and step.
+    /// K noisy copies per image: their timesteps, labels and dropped conditions, a pure function of seed, step and row of the whole batch.
     pub(super) fn rows(&self, batch: &Batch) -> Result<Rows> {
         let (b, k) = (batch.indices.len(), self.config.train.noisy_copies);
         let n = batch.tokens.len() / b.max(1);
@@ -37,11 +49,12 @@ impl Trainer {
         let offset = rng::uniform_of(words(u32::MAX)[0]) as f64;
         let mut r = Rows::new(Vec::new(), Vec::new());
         for i in 0..b {
+            let global = batch.part.start + i;
             for j in 0..k {
-                let row = (i * k + j) as u32;
+                let row = (global * k + j) as u32;
                 let w = words(row);
                 // Stratified over the batch; the copies of one image lie T/K apart, so they are distinct.
-                let u = (offset + (j as f64 + (i as f64 + 0.5) / b as f64) / k as f64).fract();
+                let u = (offset + (j as f64 + (global as f64 + 0.5) / batch.global as f64) / k as f64).fract();
                 r.t.push(timestep(u, steps as u32, self.config.train.pure_noise));
                 r.drop.push((rng::uniform_of(w[1]) < self.config.train.condition_drop) as u32);
                 r.examples.push(row);
@@ -52,8 +65,7 @@ impl Trainer {
                 // A mixed image has two labels: each copy takes one of them with its weight, so that what is diffused
                 // stays a one-hot vector and the expected loss is that of the soft label.
                 let own = batch.mix.as_ref().is_none_or(|m| rng::uniform_of(w[2]) < m.lambda);
-                let partner = batch.mix.as_ref().map_or(i, |m| m.partner[i] as usize);
-                r.tokens.push(batch.labels[if own { i } else { partner }]);
+                r.tokens.push(if own { batch.labels[i] } else { batch.partner_labels[i] });
             }
         }
         let pad_weight = self.config.loss.pad_weight;
@@ -65,7 +77,7 @@ impl Trainer {
         if let (Some(mix), MixedTarget::Posterior) = (&batch.mix, self.config.loss.mixed) {
             match self.config.loss.smoothing_in {
                 SmoothingIn::Prior if self.config.loss.smoothing > 0.0 => r.prior = Some(self.smoothed_prior(batch)),
-                _ => r.targets = Some(self.posterior_targets(&r, &batch.labels, mix)?),
+                _ => r.targets = Some(self.posterior_targets(&r, batch, mix)?),
             }
         }
         if batch.mix.is_some() && self.config.loss.direct > 0.0 {
@@ -75,12 +87,12 @@ impl Trainer {
     }
 
     /// For each noisy copy of a mixed image the chances of its two labels, given the noise that the device will draw.
-    fn posterior_targets(&self, rows: &Rows, labels: &[u32], mix: &Mix) -> Result<Vec<f32>> {
+    fn posterior_targets(&self, rows: &Rows, batch: &Batch, mix: &Mix) -> Result<Vec<f32>> {
         let (v, k) = (self.config.model.classes, self.config.train.noisy_copies);
         let noise = Noise::new(&Device::Cpu, self.config.seed, stream::DIFFUSION, self.step as u32)?;
         let mut q = vec![0.0; rows.t.len() * v];
         for (row, q) in q.chunks_exact_mut(v).enumerate() {
-            let (a, b) = (labels[row / k], labels[mix.partner[row / k] as usize]);
+            let (a, b) = (batch.labels[row / k], batch.partner_labels[row / k]);
             let t = rows.t[row] as usize;
             let process = &self.trained.process;
             let (signal, spread) = (process.signal(t), process.spread(t));
@@ -115,7 +127,7 @@ impl Trainer {
         let mut q = vec![0.0; range.len() * v];
         for (row, i) in q.chunks_exact_mut(v).zip(range) {
             row[labels[i] as usize] += mix.lambda;
-            row[labels[mix.partner[i] as usize] as usize] += 1.0 - mix.lambda;
+            row[batch.partner_labels[i] as usize] += 1.0 - mix.lambda;
         }
         ClassTargets::Soft(q)
     }

@@ -1,6 +1,7 @@
 //! `tweedie devices`: what was found to compute on, what was not, and why.
 
 use serde::Serialize;
+use tweedie_engine::comm::{self, Ranks};
 use tweedie_engine::cuda::{self, Cuda, Info};
 use tweedie_engine::{Device, cpu};
 
@@ -21,6 +22,9 @@ struct Report {
     driver: Library,
     nvrtc: Library,
     cublaslt: Library,
+    nccl: Library,
+    mpi: Library,
+    ranks: Started,
     gpus: Vec<Gpu>,
     /// Why there is no GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,6 +59,37 @@ struct Gpu {
     /// Why it cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     unusable: Option<String>,
+}
+
+/// Who this process is among those started with it.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Started {
+    Alone { alone: bool },
+    Among { rank: usize, size: usize, local_rank: usize, local_size: usize, by: &'static str },
+    Unclear { unclear: String },
+}
+
+impl Started {
+    fn from_env() -> Started {
+        match Ranks::from_env() {
+            Ok(None) => Started::Alone { alone: true },
+            Ok(Some(Ranks { rank, size, local_rank, local_size, from })) => {
+                Started::Among { rank, size, local_rank, local_size, by: from }
+            }
+            Err(e) => Started::Unclear { unclear: e.to_string() },
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Started::Alone { .. } => "alone: nothing started others with this process".into(),
+            Started::Among { rank, size, local_rank, local_size, by } => {
+                format!("rank {rank} of {size}, {local_rank} of {local_size} on this machine, by {by}")
+            }
+            Started::Unclear { unclear } => unclear.clone(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -106,6 +141,9 @@ fn look() -> Result<Report> {
         driver: library(&libraries.driver),
         nvrtc: library(&libraries.nvrtc),
         cublaslt: library(&libraries.cublaslt),
+        nccl: library(&comm::find_nccl()),
+        mpi: library(&comm::find_mpi()),
+        ranks: Started::from_env(),
         gpus,
         no_gpus,
         cache: cuda::cache_dir().map(|p| p.display().to_string()),
@@ -143,6 +181,9 @@ fn text(r: &Report) -> String {
         ("driver", r.driver.text()),
         ("nvrtc", r.nvrtc.text()),
         ("cublaslt", r.cublaslt.text()),
+        ("nccl", r.nccl.text()),
+        ("mpi", r.mpi.text()),
+        ("ranks", r.ranks.text()),
     ];
     lines.extend(r.gpus.iter().map(|g| (g.device.as_str(), g.text())));
     lines.extend(r.no_gpus.iter().map(|why| ("gpu", format!("none: {why}"))));

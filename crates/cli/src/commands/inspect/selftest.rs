@@ -1,5 +1,6 @@
 //! `tweedie selftest`: every op on a device, forward and backward, with the error of each value.
 
+mod comm;
 mod cpu;
 mod findings;
 mod gpu;
@@ -14,6 +15,7 @@ use tweedie_engine::cases::{self, Size};
 
 use crate::failure::{Failure, Result};
 use crate::report::{self, Progress};
+use crate::shared::ranks::CommArgs;
 use findings::{Findings, Row};
 
 #[derive(clap::Args)]
@@ -24,6 +26,11 @@ pub struct Args {
     /// Check this op alone
     #[arg(long, value_name = "NAME")]
     op: Option<String>,
+    #[command(flatten)]
+    comm: CommArgs,
+    /// With --op comm: go on summing for so many seconds
+    #[arg(long, value_name = "S", default_value_t = 0.0)]
+    seconds: f64,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -50,9 +57,9 @@ impl Wanted {
 fn check_name(args: &Args, device: &Device) -> Result<()> {
     let Some(op) = &args.op else { return Ok(()) };
     let extra: &[&str] = if *device == Device::Cpu {
-        &[]
+        &[comm::COMM]
     } else {
-        &[gpu::NOISE, gpu::OPTIMIZER, gpu::GRAPH, gpu::UPLOADS, sampling::SAMPLING, live::LIVE]
+        &[comm::COMM, gpu::NOISE, gpu::OPTIMIZER, gpu::GRAPH, gpu::UPLOADS, sampling::SAMPLING, live::LIVE]
     };
     let mut names: Vec<&str> = cases::all(Size::Tiny).iter().map(|c| c.op).chain(extra.iter().copied()).collect();
     names.sort_unstable();
@@ -66,6 +73,9 @@ fn check_name(args: &Args, device: &Device) -> Result<()> {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    if args.op.as_deref() == Some(comm::COMM) {
+        return comm::run(args);
+    }
     let device = report::open_device_named(&args.device)?.device;
     check_name(args, &device)?;
     let wanted = Wanted(args.op.clone());

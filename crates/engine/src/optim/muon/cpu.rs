@@ -7,10 +7,11 @@ use crate::cpu::math::{simd, sum_of};
 use crate::cpu::matmul::{matmul, n, t};
 use crate::cpu::pool::Buf;
 
-/// Over the flat buffers: weights, momentum, gradient.
-pub(in crate::optim) fn step<'a>(muon: &Muon, mut w: &'a mut [f32], mut m: &'a mut [f32], g: &[f32], step: Step) {
+/// Over the flat buffers of weights and gradient, and the momentum from the first matrix on.
+pub(in crate::optim) fn step<'a>(muon: &Muon, w: &'a mut [f32], mut m: &'a mut [f32], g: &[f32], step: Step) {
     let mut tasks = Vec::with_capacity(muon.matrices.len());
-    let mut done = 0;
+    let mut done = muon.first();
+    let mut w = &mut w[done..];
     for at in &muon.matrices {
         let len = at.rows * at.cols;
         let [weights, momentum] = [&mut w, &mut m].map(|all| {

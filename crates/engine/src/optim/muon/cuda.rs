@@ -105,7 +105,11 @@ pub(in crate::optim) fn step(c: &Cuda, muon: &Muon, opt: &AdamW, params: &Params
     let (mut x, mut next) = (scratch(layout.len)?, scratch(layout.len)?);
     let (gram, square) = (scratch(layout.gram_len)?, scratch(layout.gram_len)?);
     let part = Tensor::cuda(c, &[matrices, PARTS], DType::F32)?;
-    let args = args![table, params.finished_grads()?, &opt.m, &x, &part, &opt.state, muon.momentum];
+    // As the flat buffers are numbered: where the matrices are not all kept here, a buffer of the state begins elsewhere.
+    let first = muon.first();
+    let kept = opt.parts().into_iter().find(|p| p.flat.contains(&first)).map_or(first, |p| p.at + first - p.flat.start);
+    let shifted = |t: &Tensor| t.ptr().wrapping_add(4 * kept as u64).wrapping_sub(4 * first as u64);
+    let args = args![table, params.finished_grads()?, shifted(&opt.m), &x, &part, &opt.state, muon.momentum];
     c.launch(&SOURCE, 0, "muon_momentum", grid, BLOCK, 0, args)?;
     c.launch(&SOURCE, 0, "muon_normalise", grid, BLOCK, 0, args![table, &x, &part, &opt.state])?;
     for _ in 0..ROUNDS {
@@ -114,7 +118,7 @@ pub(in crate::optim) fn step(c: &Cuda, muon: &Muon, opt: &AdamW, params: &Params
         }
         std::mem::swap(&mut x, &mut next);
     }
-    let (ema, low) = (opt.ema.as_ref(), params.low.as_ref());
+    let (ema, low) = (opt.ema.as_ref().map_or(0, shifted), params.low.as_ref());
     let args = args![table, &x, &params.values, ema, low, &opt.state, opt.config.weight_decay];
     c.launch(&SOURCE, 0, "muon_apply", grid, BLOCK, 0, args)
 }

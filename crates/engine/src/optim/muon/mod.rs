@@ -8,6 +8,8 @@ pub(super) mod cuda;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use crate::error::{Result, ensure};
 use crate::params::{Hidden, Params};
 
@@ -28,6 +30,7 @@ pub(super) struct Muon {
     momentum: f32,
     matrices: Vec<Hidden>,
     stacks: Option<cuda::Stacks>,
+    idle: bool,
 }
 
 /// Of one step.
@@ -40,17 +43,26 @@ pub(super) struct Step {
 }
 
 impl Muon {
-    pub fn new(params: &Params, momentum: f32) -> Result<Muon> {
+    /// Of all matrices, or those in a range of the flat buffers.
+    pub fn new(params: &Params, momentum: f32, own: Option<Range<usize>>) -> Result<Muon> {
         ensure!((0.0..1.0).contains(&momentum), "muon", "the momentum must lie in [0, 1), it is {momentum}");
-        let matrices = params.hidden();
+        let is_own = |m: &Hidden| own.as_ref().is_none_or(|own| own.contains(&m.start));
+        let (all, idle) = (params.hidden(), params.hidden().is_empty());
+        let matrices: Vec<Hidden> = all.into_iter().filter(is_own).collect();
         let stacks = match params.values.cuda_device() {
             Some(c) => Some(cuda::Stacks::new(c, &matrices)?),
             None => None,
         };
-        Ok(Muon { momentum, matrices, stacks })
+        Ok(Muon { momentum, matrices, stacks, idle })
     }
 
+    /// Whether there are no matrices, of any rank.
     pub fn is_idle(&self) -> bool {
-        self.matrices.is_empty()
+        self.idle
+    }
+
+    /// Where the first of its matrices begins in the flat buffers.
+    pub fn first(&self) -> usize {
+        self.matrices.first().map_or(0, |m| m.start)
     }
 }
