@@ -16,7 +16,6 @@ use tempfile::TempDir;
 
 use common::{run, tweedie};
 
-
 const TWEEDIE: &str = env!("CARGO_BIN_EXE_tweedie");
 /// The promise is a minute; here ranks are given up sooner.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -58,7 +57,7 @@ fn collectives_are_right_over_both_libraries() {
             for op in ["exchange", "several", "all-reduce", "reduce-scatter", "all-gather", "broadcast"] {
                 assert!(rows.iter().any(|r| r["op"] == op && r["wrong"] == 0), "{op}: {v}");
             }
-            let words = format!("{n} ranks by {}", by.1);
+            let words = format!("by {}", by.1);
             assert_eq!(err.matches(&words).count(), 1, "only the first rank talks: {err}");
         }
     }
@@ -206,7 +205,10 @@ fn ranks_on_the_cpu_need_mpi() {
     other.join().unwrap();
     if !mpiruns().is_empty() {
         // A library that is there, but by which no mpirun has started these.
-        refused(rank(0, 2, port, &["--comm", "mpi"]), &["torchrun says that this process is rank 0 of 2", "sees rank 0 of 1"]);
+        refused(
+            rank(0, 2, port, &["--comm", "mpi"]),
+            &["torchrun says that this process is rank 0 of 2", "sees rank 0 of 1"],
+        );
     }
 }
 
@@ -226,8 +228,17 @@ fn the_library_of_another_mpirun_is_refused() {
 }
 
 /// Settings of a training that takes a second.
-const SHORT: [&str; 9] =
-    ["digits", "--device", "cpu", "--set", "train.epochs=2", "--set", "train.batch=96", "--set", "train.noisy_copies=1"];
+const SHORT: [&str; 9] = [
+    "digits",
+    "--device",
+    "cpu",
+    "--set",
+    "train.epochs=2",
+    "--set",
+    "train.batch=96",
+    "--set",
+    "train.noisy_copies=1",
+];
 
 #[test]
 fn ranks_train_one_run_and_any_number_goes_on() {
@@ -283,10 +294,23 @@ fn gpus_without_a_gpu_says_to_use_mpirun() {
     if !v["gpus"].as_array().unwrap().is_empty() {
         return;
     }
-    refused(tweedie(&["train", "digits", "--gpus", "2"]), &["--gpus needs GPUs", "mpirun -np 2 tweedie train", "tweedie devices"]);
+    refused(
+        tweedie(&["train", "digits", "--gpus", "2"]),
+        &["--gpus needs GPUs", "mpirun -np 2 tweedie train", "tweedie devices"],
+    );
     let mut c = tweedie(&["train", "digits", "--gpus", "2"]);
     c.envs([("RANK", "1"), ("WORLD_SIZE", "2")]);
     refused(c, &["this process is rank 1 of 2 already, by torchrun"]);
+}
+
+/// A command that does not share its work says so, once.
+#[test]
+fn other_commands_under_mpirun_say_that_each_does_all() {
+    for by in mpiruns() {
+        let (code, out, err) = run(mpirun(&by, 2, &["config", "show", "digits"]));
+        assert_eq!((code, out.matches("[train]").count()), (0, 2), "{err}");
+        assert_eq!(err.matches("each does all of this").count(), 1, "{err}");
+    }
 }
 
 #[test]

@@ -105,7 +105,8 @@ impl Facts {
 
     fn all(bytes: &[Vec<u8>]) -> Result<Vec<Facts>> {
         let read = |(rank, b): (usize, &Vec<u8>)| {
-            let other = || refused(format!("rank {rank} is another build of this program: start the same one everywhere"));
+            let other =
+                || refused(format!("rank {rank} is another build of this program: start the same one everywhere"));
             Facts::decode(b).ok_or_else(other)
         };
         bytes.iter().enumerate().map(read).collect()

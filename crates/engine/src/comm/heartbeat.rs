@@ -156,7 +156,10 @@ impl Alive {
                 Ok(None) if silent < turns => silent += 1,
                 Ok(None) => {
                     let secs = silence.as_secs_f32();
-                    return self.lose(peer, &format!("has not been heard of for {secs} s: it hangs, is stopped, or cannot be reached"));
+                    return self.lose(
+                        peer,
+                        &format!("has not been heard of for {secs} s: it hangs, is stopped, or cannot be reached"),
+                    );
                 }
                 Err(_) => return self.lose(peer, "is dead: its connection closed without a farewell"),
             }
@@ -305,7 +308,9 @@ mod tests {
         for who in [0, 1] {
             let start = Instant::now();
             // Counts come with the next beat.
-            while !alive[who].late(2).starts_with("rank 2 is alive") || !alive[who].late(1).starts_with("all ranks have") {
+            while !alive[who].late(2).starts_with("rank 2 is alive")
+                || !alive[who].late(1).starts_with("all ranks have")
+            {
                 assert!(start.elapsed() < SOON, "{} {}", alive[who].late(2), alive[who].late(1));
                 std::thread::sleep(Duration::from_millis(20));
             }

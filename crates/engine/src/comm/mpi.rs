@@ -148,7 +148,10 @@ impl Mpi {
         self.check("MPI_Init_thread", rc)?;
         // SAFETY: MPI is begun; the handles are its own; ints are written to live locals.
         unsafe {
-            self.check("MPI_Comm_set_errhandler", (self.f.MPI_Comm_set_errhandler)(self.abi.world, self.abi.errors_return))?;
+            self.check(
+                "MPI_Comm_set_errhandler",
+                (self.f.MPI_Comm_set_errhandler)(self.abi.world, self.abi.errors_return),
+            )?;
             self.check("MPI_Comm_rank", (self.f.MPI_Comm_rank)(self.abi.world, &mut rank))?;
             self.check("MPI_Comm_size", (self.f.MPI_Comm_size)(self.abi.world, &mut size))?;
         }
@@ -351,6 +354,9 @@ mod tests {
         let open = "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4, May 26, 2022";
         assert_eq!(short_version(open), "Open MPI 4.1.4");
         assert_eq!(short_version("MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr  7"), "MPICH 4.0.2");
-        assert_eq!(short_version("Intel(R) MPI Library 2021.9 for Linux* OS"), "Intel(R) MPI Library 2021.9 for Linux* OS");
+        assert_eq!(
+            short_version("Intel(R) MPI Library 2021.9 for Linux* OS"),
+            "Intel(R) MPI Library 2021.9 for Linux* OS"
+        );
     }
 }

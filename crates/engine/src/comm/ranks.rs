@@ -236,7 +236,8 @@ mod tests {
             read("PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 PMI_FD=7"),
             Some((1, 2, 1, 2, "PMI"))
         );
-        let step = "SLURM_PROCID=9 SLURM_STEP_NUM_TASKS=11 SLURM_LOCALID=1 SLURM_NODEID=2 SLURM_STEP_TASKS_PER_NODE=4(x2),3";
+        let step =
+            "SLURM_PROCID=9 SLURM_STEP_NUM_TASKS=11 SLURM_LOCALID=1 SLURM_NODEID=2 SLURM_STEP_TASKS_PER_NODE=4(x2),3";
         assert_eq!(read(&format!("{step} SLURM_STEP_ID=0")), Some((9, 11, 1, 3, "Slurm")));
         assert_eq!(read("SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_LOCALID=0"), None, "the script of a batch job is alone");
     }

@@ -104,12 +104,7 @@ impl Link {
     fn missing(&mut self, timeout: Duration) -> Error {
         let here: Vec<usize> = self.wires.iter().map(|(r, _)| *r).collect();
         let missing: Vec<usize> = (1..self.size).filter(|r| !here.contains(r)).collect();
-        let why = format!(
-            "{} of {} did not arrive within {} s",
-            named(&missing),
-            self.size,
-            timeout.as_secs_f32()
-        );
+        let why = format!("{} of {} did not arrive within {} s", named(&missing), self.size, timeout.as_secs_f32());
         self.tell_lost(missing.first().copied().unwrap_or(0), &why);
         refused(format!("{why}: started too late, not at all, or unable to reach rank 0"))
     }
@@ -268,7 +263,9 @@ mod tests {
 
     #[test]
     fn two_of_one_number_and_two_sizes_are_refused() {
-        for (first, second, words) in [((1, 3), (1, 3), "two processes say that they are rank 1"), ((1, 3), (2, 4), "of 4")] {
+        for (first, second, words) in
+            [((1, 3), (1, 3), "two processes say that they are rank 1"), ((1, 3), (2, 4), "of 4")]
+        {
             let (door, hosts) = local();
             let port = door.port();
             let wires = [first, second].map(|me| Link::reach(&hosts, port, me, "", SOON).unwrap());

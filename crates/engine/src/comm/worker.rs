@@ -33,7 +33,11 @@ enum Job {
 enum Data {
     Host(Vec<f32>),
     /// `len` values at an address of a GPU, there once the mark is passed.
-    Device { at: u64, len: usize, ready: Mark },
+    Device {
+        at: u64,
+        len: usize,
+        ready: Mark,
+    },
 }
 
 /// This rank's end of a group that MPI has brought together.
@@ -84,11 +88,17 @@ impl Worker {
         let thread = thread.map_err(|e| refused(format!("no thread for MPI can be started: {e}")))?;
         let (rank, size) = match begun.recv_timeout(timeout) {
             Ok(begun) => begun?,
-            Err(RecvTimeoutError::Disconnected) => return Err(refused(format!("{} ended while it began", found.version))),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(refused(format!("{} ended while it began", found.version)));
+            }
             Err(RecvTimeoutError::Timeout) => {
                 return Err(refused(format!(
                     "{} ({}) has not begun within {} s at rank {} of {}: some rank has not been started, or hangs before this",
-                    found.version, found.file, timeout.as_secs_f32(), ranks.rank, ranks.size
+                    found.version,
+                    found.file,
+                    timeout.as_secs_f32(),
+                    ranks.rank,
+                    ranks.size
                 )));
             }
         };

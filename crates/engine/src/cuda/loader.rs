@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use cudarc::{cublaslt, driver, nvrtc};
 use libloading::Library;
 
-use crate::library::{absolute, beside_programs, load, named_folders};
 pub use crate::library::Found;
+use crate::library::{absolute, beside_programs, load, named_folders};
 
 /// What is there of CUDA; each library on its own, with the reason where it is not.
 #[derive(Clone, Debug)]

@@ -22,8 +22,10 @@ const GRACE: Duration = Duration::from_secs(20);
 pub fn run(n: usize) -> Result<()> {
     check(n, Ranks::from_env()?, cuda::devices().map_or(0, |all| all.len()))?;
     let port = TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).map(|a| a.port());
-    let port = port.map_err(|e| Failure::input("there is no free port for the ranks to meet at").cause(e.to_string()))?;
-    let program = std::env::current_exe().map_err(|e| Failure::ours("this program is not found").cause(e.to_string()))?;
+    let port =
+        port.map_err(|e| Failure::input("there is no free port for the ranks to meet at").cause(e.to_string()))?;
+    let program =
+        std::env::current_exe().map_err(|e| Failure::ours("this program is not found").cause(e.to_string()))?;
     let args = without_gpus(std::env::args_os().skip(1));
     interrupt::install()?;
     let mut ranks = Vec::new();
@@ -99,7 +101,8 @@ fn attend(ranks: &mut [Child]) -> Result<()> {
     let mut told = false;
     while ended.iter().any(Option::is_none) {
         for (rank, (child, ended)) in ranks.iter_mut().zip(&mut ended).enumerate().filter(|(_, (_, e))| e.is_none()) {
-            *ended = child.try_wait().map_err(|e| Failure::ours(format!("rank {rank} is lost")).cause(e.to_string()))?;
+            *ended =
+                child.try_wait().map_err(|e| Failure::ours(format!("rank {rank} is lost")).cause(e.to_string()))?;
         }
         if interrupt::requested() && !told {
             told = true;
@@ -156,7 +159,8 @@ mod tests {
 
     #[test]
     fn ranks_get_the_arguments_of_the_command() {
-        let given = ["train", "digits", "--gpus", "4", "--out", "x", "--gpus=2", "--set", "a=--gpus"].map(OsString::from);
+        let given =
+            ["train", "digits", "--gpus", "4", "--out", "x", "--gpus=2", "--set", "a=--gpus"].map(OsString::from);
         let kept = without_gpus(given.into_iter());
         assert_eq!(kept, ["train", "digits", "--out", "x", "--set", "a=--gpus"]);
     }

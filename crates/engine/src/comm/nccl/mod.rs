@@ -12,8 +12,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use library::{Communicator, Config, FLOAT32, IN_PROGRESS, Nccl, SUCCESS, SUM, UINT32, UniqueId};
 pub use library::find;
+use library::{Communicator, Config, FLOAT32, IN_PROGRESS, Nccl, SUCCESS, SUM, UINT32, UniqueId};
 
 use super::heartbeat::Alive;
 use super::{Collective, Finish, Pending, Transport, Usage, chunk, records, refused};
@@ -130,7 +130,10 @@ impl Ring {
         let s = &self.shared;
         s.whole()?;
         if flat.cuda_device() != Some(&self.device) {
-            return Err(Error::op(op.name(), format!("these ranks were connected for {}; given {flat:?}", Device::Cuda(self.device.clone()))));
+            return Err(Error::op(
+                op.name(),
+                format!("these ranks were connected for {}; given {flat:?}", Device::Cuda(self.device.clone())),
+            ));
         }
         let kind = match flat.dtype() {
             DType::U32 => UINT32,
@@ -160,7 +163,12 @@ impl Ring {
         let to = Arc::new(self.side.mark()?);
         lock(&s.usage).bytes += op.bytes(n, s.size);
         let asked = Arc::new(Mutex::new(None));
-        let waiting = Waiting { to: Arc::clone(&to), asked: Arc::clone(&asked), shared: Arc::clone(s), device: self.device.clone() };
+        let waiting = Waiting {
+            to: Arc::clone(&to),
+            asked: Arc::clone(&asked),
+            shared: Arc::clone(s),
+            device: self.device.clone(),
+        };
         lock(&s.under_way).push_back(UnderWay { op: op.name(), number, from, to, since: None, asked });
         Ok(waiting)
     }

@@ -10,6 +10,7 @@ use tweedie_engine::{Device, Tensor};
 use super::Args;
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note};
+use crate::shared::ranks;
 
 /// The name of these checks.
 pub const COMM: &str = "comm";
@@ -122,9 +123,11 @@ fn told(comm: &Comm, mine: &str) -> Result<Vec<String>> {
 
 fn rows(comm: &Comm, device: &Device) -> Result<Vec<Row>> {
     let size = comm.size();
-    let mut found = vec![("exchange", size, check_exchange(comm)?, 0.0), ("several", 0, check_several(comm, device)?, 0.0)];
+    let mut found =
+        vec![("exchange", size, check_exchange(comm)?, 0.0), ("several", 0, check_several(comm, device)?, 0.0)];
     let root = size - 1;
-    for op in [Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather, Collective::Broadcast { root }] {
+    for op in [Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather, Collective::Broadcast { root }]
+    {
         for len in LENGTHS.map(|n| n * size) {
             let (wrong, seconds) = check(comm, device, op, len)?;
             found.push((op.name(), len, wrong, op.bytes(len, size) as f64 / seconds / 1e9));
@@ -169,18 +172,13 @@ fn go_on(comm: &Comm, device: &Device, seconds: f64) -> Result<()> {
 pub fn run(args: &Args) -> Result<()> {
     let (choice, comm) = args.comm.meet_or_alone(&args.device)?;
     let device = choice.device;
-    note(&format!("{} ranks by {}", comm.size(), comm.describe()));
-    let ranks = told(&comm, &format!("process {} on {device}", std::process::id()))?;
-    ranks.iter().enumerate().for_each(|(rank, words)| note(&format!("rank {rank}: {words}")));
+    note(&ranks::in_words(&comm));
+    let processes = told(&comm, &format!("process {} on {device}", std::process::id()))?;
+    processes.iter().enumerate().for_each(|(rank, words)| note(&format!("rank {rank}: {words}")));
     let rows = rows(&comm, &device)?;
     let failures = rows.iter().filter(|r| r.wrong > 0).count();
-    let report = Report {
-        ranks: comm.size(),
-        device: device.to_string(),
-        by: comm.describe(),
-        pass: failures == 0,
-        rows,
-    };
+    let report =
+        Report { ranks: comm.size(), device: device.to_string(), by: comm.describe(), pass: failures == 0, rows };
     if comm.rank() == 0 {
         if args.json { report::print_json(&report)? } else { report::print(&text(&report))? }
     }
@@ -189,17 +187,23 @@ pub fn run(args: &Args) -> Result<()> {
     }
     match failures {
         0 => Ok(()),
-        n => Err(Failure::ours(format!("{n} collectives over {} gave wrong values", report.by)).hint("tweedie devices --json")),
+        n => Err(Failure::ours(format!("{n} collectives over {} gave wrong values", report.by))
+            .hint("tweedie devices --json")),
     }
 }
 
 fn text(r: &Report) -> String {
-    let mut table =
-        Table::new(&[("collective", Align::Left), ("values", Align::Right), ("wrong", Align::Right), ("GB/s", Align::Right)]);
+    let mut table = Table::new(&[
+        ("collective", Align::Left),
+        ("values", Align::Right),
+        ("wrong", Align::Right),
+        ("GB/s", Align::Right),
+    ]);
     for row in &r.rows {
-        let rate = if row.gigabytes_per_second > 0.0 { format!("{:.3}", row.gigabytes_per_second) } else { "—".into() };
+        let rate =
+            if row.gigabytes_per_second > 0.0 { format!("{:.3}", row.gigabytes_per_second) } else { "—".into() };
         table.row(vec![row.op.into(), row.values.to_string(), row.wrong.to_string(), rate]);
     }
     let verdict = if r.pass { "PASS" } else { "FAIL" };
-    format!("{}\n{verdict}: {} ranks on {} by {}\n", table.shown(), r.ranks, r.device, r.by)
+    format!("{}\n{verdict}: ranks: {}, by {}, on {}\n", table.shown(), r.ranks, r.by, r.device)
 }
