@@ -109,6 +109,8 @@ enum Bench {
     Growth(bench::growth::Args),
     /// Time single ops beside the device's own ceilings, measured in the same run
     Ops(bench::ops::Args),
+    /// Time training steps over the ranks that it is started with (mpirun, torchrun, …), beside the same rows alone
+    Scale(bench::model::ScaleArgs),
     /// A server under load by clients that read streams, beside one that works on one request at a time
     Serve(bench::serve::Args),
 }
@@ -150,6 +152,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Bench(Bench::Data(args)) => bench::data::run(&args),
         Command::Bench(Bench::Growth(args)) => bench::growth::run(&args),
         Command::Bench(Bench::Ops(args)) => bench::ops::run(&args),
+        Command::Bench(Bench::Scale(args)) => bench::model::scale(&args),
         Command::Bench(Bench::Serve(args)) => bench::serve::run(&args),
     }
 }

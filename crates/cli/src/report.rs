@@ -125,6 +125,15 @@ pub fn count(n: usize) -> String {
     groups.join(",")
 }
 
+/// Bytes with a unit that keeps the number short.
+pub fn size(n: u64) -> String {
+    match n {
+        n if n < 1 << 10 => format!("{n} B"),
+        n if n < 1 << 20 => format!("{:.0} KiB", n as f64 / 1024.0),
+        n => bytes(n as usize),
+    }
+}
+
 /// Bytes in GiB or MiB.
 pub fn bytes(n: usize) -> String {
     let gib = n as f64 / (1_u64 << 30) as f64;

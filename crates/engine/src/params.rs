@@ -146,6 +146,22 @@ pub(crate) struct Hidden {
     pub cols: usize,
 }
 
+/// A part of the flat buffers.
+pub(crate) struct Section {
+    pub group: Group,
+    pub members: Vec<Member>,
+}
+
+/// Where a parameter lies in the flat buffers.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    /// Its number: parameters are numbered as they were added.
+    pub number: usize,
+    pub place: Range<usize>,
+    /// With the padding behind it.
+    pub padded: Range<usize>,
+}
+
 /// A weight matrix transposed, once it was asked for.
 pub(crate) type Transposed = Arc<OnceLock<Tensor>>;
 
@@ -182,21 +198,23 @@ impl Params {
         all
     }
 
-    /// Parts of the flat buffers by group, with the parameters in them: number, place, place with padding. The first value says whether they
-    /// are matrices of blocks; none where they are not trained.
-    pub(crate) fn layout(&self) -> Vec<(Option<bool>, Vec<(usize, Range<usize>, Range<usize>)>)> {
+    /// Parts of the flat buffers by group, with the parameters in them.
+    pub(crate) fn sections(&self) -> Vec<Section> {
         let member = |(number, s): (usize, &Spec)| {
             let n: usize = s.shape.iter().product();
-            (number, s.start..s.start + n, s.start..s.start + n.div_ceil(ALIGN) * ALIGN)
+            Member { number, place: s.start..s.start + n, padded: s.start..s.start + n.div_ceil(ALIGN) * ALIGN }
         };
-        let of = |group: &Group| {
-            let hidden = (*group != Group::Frozen).then_some(matches!(group, Group::Hidden { .. }));
-            (
-                hidden,
-                self.specs.iter().enumerate().filter(|(_, s)| s.group.range() == group.range()).map(member).collect(),
-            )
+        let of = |group: Group| Section {
+            group,
+            members: self
+                .specs
+                .iter()
+                .enumerate()
+                .filter(|(_, s)| s.group.range() == group.range())
+                .map(member)
+                .collect(),
         };
-        GROUPS.iter().map(of).collect()
+        GROUPS.into_iter().map(of).collect()
     }
 
     /// All parameters in the order they were added: name, shape, id.

@@ -151,7 +151,7 @@ impl ImageSource for Blocks {
         self.0.label(i)
     }
     fn locality(&self) -> Option<Locality> {
-        Some(Locality { starts: self.1.clone(), window: 0 })
+        Some(Locality { starts: self.1.clone(), window: 0, files: vec![] })
     }
 }
 

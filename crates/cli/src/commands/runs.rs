@@ -11,6 +11,7 @@ use tweedie::data::Task;
 use tweedie::runs::{self, Summary};
 
 use crate::failure::{Failure, Result};
+use crate::report::size as bytes;
 use crate::report::{self, Align, Table, note};
 
 #[derive(clap::Args)]
@@ -150,22 +151,12 @@ fn age(seconds: u64) -> String {
     }
 }
 
-/// Bytes with a unit that keeps the number short.
-fn bytes(n: u64) -> String {
-    match n {
-        n if n < 1 << 10 => format!("{n} B"),
-        n if n < 1 << 20 => format!("{:.0} KiB", n as f64 / 1024.0),
-        n => report::bytes(n as usize),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn ages_and_sizes_are_short() {
+    fn ages_are_short() {
         assert_eq!([5, 119, 7300, 200_000].map(age), ["5 s", "1 min", "2 h", "2 d"]);
-        assert_eq!([100, 2048, 3 << 20].map(bytes), ["100 B", "2 KiB", "3 MiB"]);
     }
 }

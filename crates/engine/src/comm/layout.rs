@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{Collective, Comm, Pending, chunk};
 use crate::error::{Result, ensure};
-use crate::params::Params;
+use crate::params::{Group, Params, Section};
 use crate::tensor::Tensor;
 
 /// Parts of the flat buffers begin at multiples of this many values, as parameters do.
@@ -75,19 +75,20 @@ impl Layout {
         ensure!(size > 0 && bytes > 0, "ranks", "buckets of {bytes} bytes for {size} ranks");
         let keep = if size == 1 { Keep::All } else { keep };
         let (mut buckets, mut frozen): (Vec<Bucket>, Vec<Range<usize>>) = (Vec::new(), Vec::new());
-        for (hidden, members) in params.layout() {
-            let Some(hidden) = hidden else {
-                frozen.extend(members.into_iter().map(|m| m.2));
+        for Section { group, members } in params.sections() {
+            if group == Group::Frozen {
+                frozen.extend(members.into_iter().map(|m| m.padded));
                 continue;
-            };
-            let mut open: Vec<(usize, Range<usize>, Range<usize>)> = Vec::new();
-            let count = members.len();
-            for (i, member) in members.into_iter().enumerate() {
-                open.push(member);
-                let range = open[0].2.start..open[open.len() - 1].2.end;
+            }
+            let (mut open, count) = (Vec::new(), members.len());
+            let mut start = members.first().map_or(0, |m| m.padded.start);
+            for (i, m) in members.into_iter().enumerate() {
+                open.push((m.number, m.place));
+                let range = start..m.padded.end;
                 if range.len() * 4 >= bytes || i + 1 == count {
-                    let members = open.drain(..).map(|(number, place, _)| (number, place)).collect();
-                    buckets.push(Bucket { members, pieces: pieces(range, keep, hidden, size) });
+                    start = range.end;
+                    let pieces = pieces(range, keep, is_hidden(group), size);
+                    buckets.push(Bucket { members: std::mem::take(&mut open), pieces });
                 }
             }
         }
@@ -142,6 +143,10 @@ impl Layout {
     }
 }
 
+fn is_hidden(group: Group) -> bool {
+    matches!(group, Group::Hidden { .. })
+}
+
 /// A bucket in pieces: what is cut evenly, and a rest that everyone keeps.
 fn pieces(range: Range<usize>, keep: Keep, hidden: bool, size: usize) -> Vec<(Range<usize>, Share)> {
     match keep {
@@ -157,12 +162,8 @@ fn pieces(range: Range<usize>, keep: Keep, hidden: bool, size: usize) -> Vec<(Ra
 
 /// Runs of matrices of about the same number of values, one for each of `size` ranks; a matrix belongs to one of them.
 fn owners(params: &Params, size: usize) -> Vec<Range<usize>> {
-    let members: Vec<Range<usize>> = params
-        .layout()
-        .into_iter()
-        .filter(|(hidden, _)| *hidden == Some(true))
-        .flat_map(|(_, members)| members.into_iter().map(|m| m.2))
-        .collect();
+    let sections = params.sections().into_iter().filter(|s| is_hidden(s.group));
+    let members: Vec<Range<usize>> = sections.flat_map(|s| s.members).map(|m| m.padded).collect();
     let (Some(first), Some(last)) = (members.first(), members.last()) else { return vec![0..0; size] };
     let (start, end) = (first.start, last.end);
     // The parameter boundary that is nearest to an even cut.

@@ -282,3 +282,6 @@ pub(crate) fn put(flat: &mut Tensor, range: &Range<usize>, values: &[f32]) -> Re
         },
     }
 }
+
+#[cfg(test)]
+mod tests;

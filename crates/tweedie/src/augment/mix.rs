@@ -38,11 +38,16 @@ pub struct Mix {
 }
 
 impl MixConfig {
+    /// Whether any batch can be mixed.
+    pub fn is_on(&self) -> bool {
+        (self.mixup_alpha > 0.0 || self.cutmix_alpha > 0.0) && self.prob > 0.0
+    }
+
     /// The mix of batch number `batch` of an epoch, if it is mixed.
     pub fn draw(&self, seed: u64, epoch: u32, batch: u32, images: usize, width: usize, height: usize) -> Option<Mix> {
         let draw = &mut Draw::new(seed, Stream::Mix, epoch, batch);
         let (mixup, cutmix) = (self.mixup_alpha > 0.0, self.cutmix_alpha > 0.0);
-        if !(mixup || cutmix) || !draw.chance(self.prob) {
+        if !self.is_on() || !draw.chance(self.prob) {
             return None;
         }
         let cutmix = cutmix && (!mixup || draw.chance(self.switch_prob));
@@ -71,6 +76,20 @@ fn cut_rect(draw: &mut Draw, lambda: f64, width: usize, height: usize) -> Rect {
 impl Mix {
     /// Mix a batch (B, C, H, W) in place. Runs on the current rayon pool.
     pub fn apply(&self, images: &mut [f32], channels: usize, width: usize, height: usize) {
+        let n = images.len() / channels.saturating_mul(width).saturating_mul(height).max(1);
+        self.apply_to(images, &(0..n).rev().collect::<Vec<_>>(), channels, width, height);
+    }
+
+    /// Mix the first of some images (N, C, H, W), each with the one that `partners` names by its place among them; those
+    /// behind are there to be mixed with. Partners of each other are mixed in place.
+    pub(crate) fn apply_to(
+        &self,
+        images: &mut [f32],
+        partners: &[usize],
+        channels: usize,
+        width: usize,
+        height: usize,
+    ) {
         let size = channels.saturating_mul(width).saturating_mul(height);
         let inside = |cut: Rect| {
             cut.x.checked_add(cut.width).is_some_and(|x| x <= width)
@@ -79,21 +98,35 @@ impl Mix {
         if size == 0 || !self.cut.is_none_or(inside) {
             return; // nothing to mix, or the mix of other images
         }
-        let (first, second) = images.split_at_mut(images.len() / size / 2 * size);
-        // With an odd number the middle image is its own partner and stays as it is.
-        first.par_chunks_exact_mut(size).zip(second.par_chunks_exact_mut(size).rev()).for_each(|(a, b)| {
-            let Some(cut) = self.cut else {
-                let l = self.lambda;
-                for (a, b) in a.iter_mut().zip(b) {
-                    (*a, *b) = (*a * l + *b * (1.0 - l), *b * l + *a * (1.0 - l));
-                }
-                return;
-            };
-            let rows = |plane: usize| (0..cut.height).map(move |r| (plane * height + cut.y + r) * width + cut.x);
-            for at in (0..channels).flat_map(rows) {
-                a[at..at + cut.width].swap_with_slice(&mut b[at..at + cut.width]);
+        let n = images.len() / size;
+        if partners.len() == n && partners.iter().rev().copied().eq(0..n) {
+            let (first, second) = images.split_at_mut(n / 2 * size);
+            // With an odd number the middle image is its own partner and stays as it is.
+            let pairs = first.par_chunks_exact_mut(size).zip(second.par_chunks_exact_mut(size).rev());
+            return pairs.for_each(|(a, b)| self.exchange(a, b, channels, width, height));
+        }
+        let before = images.to_vec();
+        let own = images.par_chunks_exact_mut(size).zip(partners).enumerate();
+        own.filter(|(i, (_, partner))| i != *partner).for_each(|(_, (own, &partner))| {
+            if let Some(partner) = before.get(partner * size..(partner + 1) * size) {
+                self.exchange(own, &mut partner.to_vec(), channels, width, height);
             }
         });
+    }
+
+    /// Mix two images with each other.
+    fn exchange(&self, a: &mut [f32], b: &mut [f32], channels: usize, width: usize, height: usize) {
+        let Some(cut) = self.cut else {
+            let l = self.lambda;
+            for (a, b) in a.iter_mut().zip(b) {
+                (*a, *b) = (*a * l + *b * (1.0 - l), *b * l + *a * (1.0 - l));
+            }
+            return;
+        };
+        let rows = |plane: usize| (0..cut.height).map(move |r| (plane * height + cut.y + r) * width + cut.x);
+        for at in (0..channels).flat_map(rows) {
+            a[at..at + cut.width].swap_with_slice(&mut b[at..at + cut.width]);
+        }
     }
 }
 
@@ -107,6 +140,25 @@ mod tests {
         let mut x: Vec<f32> = vec![0.0, 1.0, 10.0, 11.0, 20.0, 21.0];
         mix.apply(&mut x, 1, 2, 1);
         assert_eq!(x, [5.0, 6.0, 10.0, 11.0, 15.0, 16.0]);
+    }
+
+    /// A part of a batch, with its partners behind it, is mixed as the whole is, to the bit.
+    #[test]
+    fn a_part_is_mixed_as_the_whole() {
+        let config = MixConfig { mixup_alpha: 0.8, cutmix_alpha: 1.0, ..MixConfig::default() };
+        let (w, h, size) = (5, 3, 2 * 5 * 3);
+        let plain: Vec<f32> = (0..7 * size).map(|i| (i * 37 % 101) as f32 / 7.0).collect();
+        for batch in 0..20 {
+            let mix = config.draw(1, 0, batch, 7, w, h).unwrap();
+            let mut whole = plain.clone();
+            mix.apply(&mut whole, 2, w, h);
+            // Rows 1 to 3: the partners 5 and 4 come behind, 3 is its own.
+            let mut part: Vec<f32> =
+                [1, 2, 3, 4, 5].iter().flat_map(|r| plain[r * size..(r + 1) * size].to_vec()).collect();
+            mix.apply_to(&mut part, &[4, 3, 2], 2, w, h);
+            assert_eq!(part[..3 * size], whole[size..4 * size]);
+            assert_eq!(part[3 * size..], plain[4 * size..6 * size]);
+        }
     }
 
     #[test]

@@ -67,6 +67,8 @@ impl Config {
         within("data.val_fraction", data.val_fraction, 0.0..1.0)?;
         within("data.train_limit", data.train_limit, 0..=MANY)?;
         within("data.workers", data.workers, 0..=1024)?;
+        within("data.memory", data.memory, 1..=1 << 24)?;
+        within("data.lanes", data.lanes, 0..=1 << 16)?;
         within("data.tokens", data.tokens, 0..=1 << 16)?;
         within("model.classes", model.classes, 0..=1 << 24)?;
         within("process.steps", process.steps, 1..=MOST_STEPS)?;

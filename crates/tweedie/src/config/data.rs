@@ -23,6 +23,13 @@ pub struct DataConfig {
     /// Decoded images in memory, so that each is decoded once and not in every epoch: `auto` (a split whose images all fit
     /// into an eighth of the memory) or `off`. The results are the same.
     pub cache: CacheMode,
+    /// MiB of blocks of Parquet and tar files, as they are stored, that each split may keep in memory. A training set that has more is
+    /// streamed: its blocks are read ahead and forgotten, and it is shuffled file by file.
+    pub memory: usize,
+    /// Lanes in which a set is streamed: each has files of its own and fills the same rows of every batch, so ranks that divide their
+    /// number read different files. 0: 24, or fewer where the batch or the memory is small, and none for a set that fits into memory. The order
+    /// of examples depends on it, and not on the number of ranks.
+    pub lanes: usize,
     /// Column of images in Parquet files; empty: found by type.
     pub image_column: String,
     /// Column of labels in Parquet files; empty: `label` or the only integer column.
@@ -56,6 +63,8 @@ impl Default for DataConfig {
             corrupt: Corrupt::Skip,
             workers: 0,
             cache: CacheMode::Auto,
+            memory: 2048, // all of CIFAR or Imagenette, a few hundred row groups of ImageNet
+            lanes: 0,
             image_column: String::new(),
             label_column: String::new(),
             task: Task::Class,
@@ -71,6 +80,11 @@ impl Default for DataConfig {
 }
 
 impl DataConfig {
+    /// Bytes of blocks of files that each split may keep in memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory.saturating_mul(1 << 20)
+    }
+
     /// How captions or text are opened.
     pub fn sequence_options(&self, seed: u64) -> SequenceOptions {
         let given = |s: &str| (!s.is_empty()).then(|| s.to_string());
@@ -85,6 +99,7 @@ impl DataConfig {
                 val_fraction: self.val_fraction,
                 split_seed: seed,
                 decoded_bytes: self.cache.bytes(),
+                cache_bytes: self.memory_bytes(),
                 ..OpenOptions::default()
             },
         }

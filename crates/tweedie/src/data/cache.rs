@@ -1,7 +1,7 @@
 //! Decoded images kept in memory, for sets so small that decoding them anew in each epoch is a waste. What comes out is the
 //! same with and without.
 
-use super::{DataError, Image, ImageSource, Item, Locality, Needed, Result, Source, TextSource, Texts};
+use super::{DataError, Extent, Image, ImageSource, Item, Locality, Needed, Result, Source, TextSource, Texts};
 use crate::limits::memory;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,12 +21,22 @@ pub enum CacheMode {
 impl CacheMode {
     /// Bytes of pixels that a data set may keep.
     pub fn bytes(self) -> u64 {
-        match self {
+        let all = match self {
             CacheMode::Auto if memory() == u64::MAX => 1 << 30, // not known: what any machine has
             CacheMode::Auto => memory() / 8,
             CacheMode::Off => 0,
-        }
+        };
+        all / PROCESSES.load(Ordering::Relaxed).max(1)
     }
+}
+
+/// Processes that keep images of the same data in the memory of this machine.
+static PROCESSES: AtomicU64 = AtomicU64::new(1);
+
+/// So many processes of one job run on this machine: each keeps its share of what [`CacheMode::Auto`] allows, in data that are opened
+/// from now on.
+pub fn share_memory(processes: usize) {
+    PROCESSES.store(processes as u64, Ordering::Relaxed);
 }
 
 /// What the splits of a data set may keep together.
@@ -105,6 +115,13 @@ impl Pixels {
         }
     }
 
+    /// Those that are not kept.
+    fn lacks(&self, examples: &[u32]) -> Vec<u32> {
+        let kept = self.kept.get().and_then(Option::as_ref);
+        let has = |i: &u32| kept.and_then(|k| k.slots.get(*i as usize)).is_some_and(|slot| slot.get().is_some());
+        examples.iter().copied().filter(|i| !has(i)).collect()
+    }
+
     /// Whether it was decided that the images do not fit.
     fn keeps_nothing(&self) -> bool {
         matches!(self.kept.get(), Some(None))
@@ -161,6 +178,14 @@ impl ImageSource for Cached<dyn ImageSource> {
     fn locality(&self) -> Option<Locality> {
         self.source.locality()
     }
+
+    fn extent(&self, i: usize) -> Option<Extent> {
+        self.source.extent(i)
+    }
+
+    fn read_ahead(&self, examples: &[u32]) {
+        self.source.read_ahead(&self.pixels.lacks(examples));
+    }
 }
 
 impl TextSource for Cached<dyn TextSource> {
@@ -193,6 +218,18 @@ impl TextSource for Cached<dyn TextSource> {
 
     fn locality(&self) -> Option<Locality> {
         self.source.locality()
+    }
+
+    fn extent(&self, i: usize) -> Option<Extent> {
+        self.source.extent(i)
+    }
+
+    fn read_ahead(&self, examples: &[u32]) {
+        self.source.read_ahead(&self.pixels.lacks(examples));
+    }
+
+    fn near_byte(&self, at: u64) -> usize {
+        self.source.near_byte(at)
     }
 
     fn bytes(&self) -> u64 {
@@ -271,6 +308,15 @@ mod tests {
     fn a_set_that_does_not_fit_is_read_each_time() {
         assert_eq!(reads(140, 140 * 30), [140; 4]); // pixels alone would fit, their places and a margin do not
         assert_eq!(reads(140, 0), [140; 4]);
+    }
+
+    #[test]
+    fn processes_share_what_may_be_kept() {
+        let alone = CacheMode::Auto.bytes();
+        share_memory(8);
+        let of_eight = CacheMode::Auto.bytes();
+        share_memory(1);
+        assert!(alone > 0 && of_eight == alone / 8 && CacheMode::Auto.bytes() == alone);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a loader makes batches of: an image and its class, or a sequence with or without an image.
 
 use super::sequence::OnBad;
-use super::{DataError, Image, Locality, Result, Sequences, Source};
+use super::{DataError, Extent, Image, Locality, Result, Sequences, Source};
 use crate::augment::Transform;
 use crate::random::Address;
 
@@ -9,6 +9,10 @@ pub(crate) trait Examples: Send + Sync {
     fn len(&self) -> usize;
 
     fn locality(&self) -> Option<Locality>;
+
+    fn extent(&self, example: u32) -> Option<Extent>;
+
+    fn read_ahead(&self, examples: &[u32]);
 
     /// Values of one image after the transform; 0 if there are no images.
     fn image_values(&self) -> usize;
@@ -26,6 +30,11 @@ pub(crate) trait Examples: Send + Sync {
 
     /// Where an example lies, for messages.
     fn place(&self, example: u32) -> String;
+
+    /// Whether images of a batch are mixed with each other.
+    fn mixes(&self) -> bool {
+        self.class_transform().is_some_and(|t| t.is_train() && t.config().mix.is_on())
+    }
 
     /// For classes: what is done to images, and with it how they are mixed.
     fn class_transform(&self) -> Option<&Transform>;
@@ -51,6 +60,14 @@ impl Examples for Classes {
 
     fn locality(&self) -> Option<Locality> {
         self.source.locality()
+    }
+
+    fn extent(&self, example: u32) -> Option<Extent> {
+        self.source.extent(example as usize)
+    }
+
+    fn read_ahead(&self, examples: &[u32]) {
+        self.source.read_ahead(examples);
     }
 
     fn image_values(&self) -> usize {
@@ -96,6 +113,14 @@ impl Examples for Captioned {
 
     fn locality(&self) -> Option<Locality> {
         self.source.locality()
+    }
+
+    fn extent(&self, example: u32) -> Option<Extent> {
+        self.source.extent(example as usize)
+    }
+
+    fn read_ahead(&self, examples: &[u32]) {
+        self.source.read_ahead(examples);
     }
 
     fn image_values(&self) -> usize {

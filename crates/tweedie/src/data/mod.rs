@@ -14,24 +14,31 @@ mod fingerprint;
 mod folder;
 mod idx;
 pub mod loader;
+mod locality;
 mod memory;
 mod order;
 mod parquet;
+mod part;
+mod plan;
 mod row_groups;
 pub mod sequence;
 mod sources;
 mod split;
 mod tar;
+mod tar_blocks;
 mod thrift;
 
 pub use builder::{DatasetBuilder, SequenceSetBuilder};
-pub use cache::CacheMode;
+pub use cache::{CacheMode, share_memory};
 pub use detect::Format;
 pub use fingerprint::Fingerprint;
 pub use folder::images_below;
-pub use loader::{Batch, Loader, LoaderConfig, OnCorrupt, Part, Position, Skipped};
+pub use loader::{Batch, Loader, LoaderConfig, OnCorrupt, Position, Skipped};
+pub use locality::{Extent, Locality};
 pub use memory::MemorySource;
 pub use order::epoch_order;
+pub use part::Part;
+pub use plan::{FilePlan, Plan, RankPlan, SharedBlock};
 pub use sequence::{
     Layout, MOST_OBJECTS, Overlong, SceneObject, SequenceConfig, SequenceFormat, SequenceOptions, SequenceSet,
     Sequences, Task, TextSource, Texts, draw_scene, guess_task, open_sequences,
@@ -108,20 +115,22 @@ pub trait ImageSource: Send + Sync {
         format!("example {i}")
     }
 
-    /// Runs of examples that are cheap to read one after another, where reading at random would be much dearer. Shuffling
-    /// then keeps such runs near each other.
+    /// Blocks of examples that lie together in storage, where reading at random would be much dearer. Shuffling then keeps
+    /// blocks together, unless all of them fit into memory.
     fn locality(&self) -> Option<Locality> {
         None
     }
-}
 
-/// How a source wants to be shuffled when it does not fit into its cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Locality {
-    /// First example of each block, in ascending order, beginning with 0.
-    pub starts: Vec<u32>,
-    /// Blocks that are shuffled into each other at a time.
-    pub window: usize,
+    /// Where the block of example `i` lies, if there are blocks.
+    fn extent(&self, i: usize) -> Option<Extent> {
+        let _ = i;
+        None
+    }
+
+    /// These examples of one block will be asked for soon: read them into memory if that is of use.
+    fn read_ahead(&self, examples: &[u32]) {
+        let _ = examples;
+    }
 }
 
 /// A shared source.
@@ -142,7 +151,8 @@ pub struct OpenOptions {
     pub val_fraction: f64,
     /// Seed of that choice.
     pub split_seed: u64,
-    /// Bytes of compressed images that a Parquet source may keep in memory.
+    /// Bytes of blocks of Parquet and tar files, as they are stored, that each split may keep in memory. What has more is
+    /// streamed.
     pub cache_bytes: usize,
     /// Bytes of decoded images that may be kept; a split is kept whole or not at all. 0: none.
     pub decoded_bytes: u64,
@@ -241,7 +251,7 @@ pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Dataset> {
         Format::Cifar10 | Format::Cifar100 => cifar::open(&root, format, classes.as_ref())?,
         Format::Idx => idx::open(&root, classes.as_ref())?,
         Format::Parquet => parquet::open(&root, options, classes.as_ref())?,
-        Format::WebDataset => tar::open(&root, classes.as_ref())?,
+        Format::WebDataset => tar::open(&root, options, classes.as_ref())?,
         Format::Embedded => embedded::open(embedded.unwrap_or_default())?,
         Format::Custom => {
             return Err(DataError::Setting("own code is no format of files; see Dataset::classes".into()));

@@ -7,7 +7,7 @@ use super::columns::{ParquetFile, length, values};
 use super::detect::files_below;
 use super::row_groups::{GroupCache, RowGroups};
 use super::split::Split;
-use super::{DataError, Found, Image, ImageSource, Item, Locality, Needed, OpenOptions, Result, Source};
+use super::{DataError, Extent, Found, Image, ImageSource, Item, Locality, Needed, OpenOptions, Result, Source};
 use ::parquet::basic::Type;
 use ::parquet::column::reader::ColumnReader;
 use ::parquet::data_type::ByteArray;
@@ -49,7 +49,22 @@ impl ImageSource for ParquetSource {
     }
 
     fn locality(&self) -> Option<Locality> {
-        self.images.locality(&self.groups)
+        Some(self.images.locality(&self.groups))
+    }
+
+    fn extent(&self, i: usize) -> Option<Extent> {
+        self.images.extent(&self.groups, i, false)
+    }
+
+    fn read_ahead(&self, examples: &[u32]) {
+        read_ahead(&self.groups, &self.images, &self.column, examples);
+    }
+}
+
+/// Read the row group of these rows, each of which will be asked for once.
+pub(crate) fn read_ahead(groups: &RowGroups, cache: &GroupCache<Images>, column: &str, rows: &[u32]) {
+    if let Some(Ok((g, _))) = rows.first().map(|&row| groups.find(row as usize)) {
+        cache.read_ahead(groups, g, rows.len() as u32, |path, group| read_images(path, group, column));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Row groups of several Parquet files as one list of rows, and a cache of what was read of them.
 
 use super::sources::{beyond, place_of};
-use super::{Locality, Result};
+use super::{Extent, Locality, Result};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,15 +57,26 @@ impl RowGroups {
         })
     }
 
+    /// Rows of a group.
+    pub fn len(&self, g: usize) -> usize {
+        self.starts.get(g + 1).map_or(self.rows, |&s| s as usize) - self.starts[g] as usize
+    }
+
     /// The file of a group and its number there.
-    fn file(&self, g: usize) -> (&Path, usize) {
+    pub fn file(&self, g: usize) -> (&Path, usize) {
         (&self.files[self.groups[g].file as usize], self.groups[g].group as usize)
     }
 
+    /// First row of each file that has any.
+    fn file_starts(&self) -> Vec<u32> {
+        let mut files: Vec<(u32, u32)> = self.groups.iter().zip(&self.starts).map(|(g, s)| (g.file, *s)).collect();
+        files.dedup_by_key(|(file, _)| *file);
+        files.into_iter().map(|(_, start)| start).collect()
+    }
+
     fn failed(&self, g: usize, e: &str) -> String {
-        let n = self.starts.get(g + 1).map_or(self.rows, |&s| s as usize) - self.starts[g] as usize;
         let first = self.groups[g].file_row;
-        let last = first + n as u64 - 1;
+        let last = first + self.len(g) as u64 - 1;
         format!("rows {first} to {last} cannot be read: {e}")
     }
 }
@@ -89,6 +100,28 @@ type Read<T> = std::result::Result<Arc<T>, String>;
 struct Slot<T> {
     value: Arc<Mutex<Option<Read<T>>>>,
     used: u64,
+    /// How often it will still be asked for, as far as that was announced.
+    left: u32,
+}
+
+/// What reading a group gives, or what is wrong.
+type Loaded<T> = std::result::Result<T, String>;
+
+/// What a slot holds; who comes first reads it.
+fn fill<T>(
+    slot: &Mutex<Option<Read<T>>>,
+    groups: &RowGroups,
+    g: usize,
+    load: impl FnOnce(&Path, usize) -> Loaded<T>,
+) -> Read<T> {
+    let mut value = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(value) = &*value {
+        return value.clone();
+    }
+    let (path, group) = groups.file(g);
+    let read = load(path, group).map(Arc::new).map_err(|e| groups.failed(g, &e));
+    *value = Some(read.clone());
+    read
 }
 
 impl<T> GroupCache<T> {
@@ -103,54 +136,78 @@ impl<T> GroupCache<T> {
         self.weights.iter().fold(0, |sum, w| sum.saturating_add(*w))
     }
 
+    /// Bytes of those that are held.
+    #[cfg(test)]
+    pub fn bytes(&self) -> u64 {
+        self.slots.lock().unwrap().bytes
+    }
+
     pub fn weights(&self) -> &[u64] {
         &self.weights
     }
 
-    /// Group `g`, from the cache or through `load`, or why it cannot be read. Threads that want the same group wait for one
-    /// reading.
-    pub fn get(
-        &self,
-        groups: &RowGroups,
-        g: usize,
-        load: impl FnOnce(&Path, usize) -> std::result::Result<T, String>,
-    ) -> Read<T> {
+    /// Group `g` if it is there or somebody is reading it, whom this waits for.
+    pub fn held(&self, g: usize) -> Option<Arc<T>> {
         let slot = {
             let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-            slots.clock += 1;
-            let now = slots.clock;
-            if !slots.by_group.contains_key(&(g as u32)) {
-                slots.bytes += self.weights[g];
-                while slots.bytes > self.limit {
-                    let Some(oldest) = slots.by_group.iter().min_by_key(|(_, s)| s.used).map(|(k, _)| *k) else {
-                        break;
-                    };
-                    slots.by_group.remove(&oldest);
-                    slots.bytes -= self.weights[oldest as usize];
-                }
-            }
-            let slot = slots.by_group.entry(g as u32).or_insert_with(|| Slot { value: Arc::default(), used: now });
-            slot.used = now;
-            slot.value.clone()
+            slots.by_group.contains_key(&(g as u32)).then(|| self.slot(&mut slots, g, |left| left.saturating_sub(1)))?
         };
-        let mut value = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(value) = &*value {
-            return value.clone();
-        }
-        let (path, group) = groups.file(g);
-        let read = load(path, group).map(Arc::new).map_err(|e| groups.failed(g, &e));
-        *value = Some(read.clone());
-        read
+        let value = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        value.as_ref()?.as_ref().ok().cloned()
     }
 
-    /// How to shuffle rows so that the cache serves most of them; none if everything fits.
-    pub fn locality(&self, groups: &RowGroups) -> Option<Locality> {
-        let total = self.total();
-        if total <= self.limit {
-            return None;
+    /// Group `g`, from the cache or through `load`, or why it cannot be read. Threads that want the same group wait for one
+    /// reading.
+    pub fn get(&self, groups: &RowGroups, g: usize, load: impl FnOnce(&Path, usize) -> Loaded<T>) -> Read<T> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = self.slot(&mut slots, g, |left| left.saturating_sub(1));
+        drop(slots);
+        fill(&slot, groups, g, load)
+    }
+
+    /// Read group `g`, which will be asked for `uses` times: until then, others go first.
+    pub fn read_ahead(&self, groups: &RowGroups, g: usize, uses: u32, load: impl FnOnce(&Path, usize) -> Loaded<T>) {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = self.slot(&mut slots, g, |left| left.saturating_add(uses));
+        drop(slots);
+        let _ = fill(&slot, groups, g, load); // what is wrong is told where it is asked for
+    }
+
+    /// The slot of a group. For a new one, others make room: those that nobody has announced to need, then those not used for long.
+    fn slot(&self, slots: &mut Slots<T>, g: usize, left: impl FnOnce(u32) -> u32) -> Arc<Mutex<Option<Read<T>>>> {
+        slots.clock += 1;
+        let now = slots.clock;
+        if !slots.by_group.contains_key(&(g as u32)) {
+            slots.bytes += self.weights[g];
+            while slots.bytes > self.limit {
+                let oldest = slots.by_group.iter().min_by_key(|(_, s)| (s.left > 0, s.used)).map(|(k, _)| *k);
+                let Some(oldest) = oldest else { break };
+                slots.by_group.remove(&oldest);
+                slots.bytes -= self.weights[oldest as usize];
+            }
         }
-        // Half of the cache for the window that is being read, half for the one that threads run ahead into.
-        let mean = (total / self.weights.len() as u64).max(1);
-        Some(Locality { starts: groups.starts.clone(), window: (self.limit / 2 / mean).max(1) as usize })
+        let new = || Slot { value: Arc::default(), used: now, left: 0 };
+        let slot = slots.by_group.entry(g as u32).or_insert_with(new);
+        (slot.used, slot.left) = (now, left(slot.left));
+        slot.value.clone()
+    }
+
+    /// The blocks, and how many of them may be in use at a time: half of the cache is for those that are being used, half for
+    /// those that are read ahead.
+    pub fn locality(&self, groups: &RowGroups) -> Locality {
+        let total = self.total();
+        let mean = (total / self.weights.len().max(1) as u64).max(1);
+        let window = match total <= self.limit {
+            true => self.weights.len(),
+            false => (self.limit / 2 / mean).max(1) as usize,
+        };
+        Locality { starts: groups.starts.clone(), window, files: groups.file_starts() }
+    }
+
+    /// Where the group of a row lies.
+    pub fn extent(&self, groups: &RowGroups, row: usize, divisible: bool) -> Option<Extent> {
+        let (g, _) = groups.find(row).ok()?;
+        let (file, number) = groups.file(g);
+        Some(Extent { file: file.into(), number, bytes: *self.weights.get(g)?, divisible })
     }
 }

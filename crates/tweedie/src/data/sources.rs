@@ -1,6 +1,6 @@
 //! Sources that are made in a line or two: a list of what is there, or a function of the number of an example.
 
-use super::{DataError, Image, ImageSource, Item, Locality, Needed, Result, TextSource};
+use super::{DataError, Extent, Image, ImageSource, Item, Locality, Needed, Result, TextSource};
 use std::sync::Arc;
 
 /// An error for an example that a source does not have.
@@ -110,6 +110,14 @@ impl<S: ImageSource + ?Sized> ImageSource for Arc<S> {
 
     fn locality(&self) -> Option<Locality> {
         (**self).locality()
+    }
+
+    fn extent(&self, i: usize) -> Option<Extent> {
+        (**self).extent(i)
+    }
+
+    fn read_ahead(&self, examples: &[u32]) {
+        (**self).read_ahead(examples);
     }
 }
 

@@ -1,8 +1,10 @@
 //! Which examples belong to which split.
 
-use super::order::order;
+use super::order::shuffled;
 use super::sources::beyond;
-use super::{DataError, Image, ImageSource, Item, Locality, Needed, OpenOptions, Result, Source, TextSource, Texts};
+use super::{
+    DataError, Extent, Image, ImageSource, Item, Locality, Needed, OpenOptions, Result, Source, TextSource, Texts,
+};
 use crate::random::{Draw, Stream};
 use std::path::Path;
 use std::sync::Arc;
@@ -79,14 +81,13 @@ impl<S: ?Sized> Subset<S> {
     }
 
     fn local(&self, whole: Option<Locality>) -> Option<Locality> {
-        let Locality { starts, window } = whole?;
-        if !self.indices.is_sorted() {
-            return None;
-        }
-        let mut starts: Vec<u32> = starts.iter().map(|&s| self.indices.partition_point(|&i| i < s) as u32).collect();
-        starts.dedup();
-        starts.retain(|&s| (s as usize) < self.indices.len());
-        Some(Locality { starts, window })
+        let moved = |start| self.indices.partition_point(|&i| i < start) as u32;
+        self.indices.is_sorted().then(|| Some(whole?.renumbered(self.indices.len(), moved)))?
+    }
+
+    /// The numbers of these examples in the source.
+    fn inside(&self, examples: &[u32]) -> Vec<u32> {
+        examples.iter().filter_map(|&i| self.indices.get(i as usize).copied()).collect()
     }
 }
 
@@ -113,6 +114,14 @@ impl ImageSource for Subset {
 
     fn locality(&self) -> Option<Locality> {
         self.local(self.source.locality())
+    }
+
+    fn extent(&self, i: usize) -> Option<Extent> {
+        self.source.extent(self.of(i).ok()?)
+    }
+
+    fn read_ahead(&self, examples: &[u32]) {
+        self.source.read_ahead(&self.inside(examples));
     }
 }
 
@@ -145,6 +154,14 @@ impl TextSource for Subset<dyn TextSource> {
         self.local(self.source.locality())
     }
 
+    fn extent(&self, i: usize) -> Option<Extent> {
+        self.source.extent(self.of(i).ok()?)
+    }
+
+    fn read_ahead(&self, examples: &[u32]) {
+        self.source.read_ahead(&self.inside(examples));
+    }
+
     fn bytes(&self) -> u64 {
         (self.source.bytes() as f64 * self.indices.len() as f64 / self.source.len().max(1) as f64) as u64
     }
@@ -175,7 +192,7 @@ fn drawn(len: usize, count: usize, seed: u64) -> Option<Vec<u32>> {
     if count >= len {
         return None;
     }
-    let mut drawn = order(len, None, seed, 0);
+    let mut drawn = shuffled(len, seed, 0);
     drawn.truncate(count);
     drawn.sort_unstable();
     Some(drawn)

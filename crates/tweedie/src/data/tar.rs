@@ -1,11 +1,13 @@
 //! WebDataset shards: plain tar files in which members with one key stand together, `0001.jpg` and `0001.cls` (or
-//! `0001.json`). Opening reads the headers and labels; images are read where they lie.
+//! `0001.json`). Opening reads the headers and labels; images are read where they lie, of sets
+//! that are streamed in blocks.
 
 use super::classes::{ClassList, LabelMap, RawLabel};
 use super::detect::files_below;
 use super::sources::{at, place_of};
 use super::split::Split;
-use super::{DataError, Found, Image, ImageSource, Item, Needed, Result, Source};
+use super::tar_blocks::{Finding, TarBlocks};
+use super::{DataError, Extent, Found, Image, ImageSource, Item, Locality, Needed, OpenOptions, Result, Source};
 use crate::guard::guarded;
 use crate::image::{EXTENSIONS, extensions};
 use crate::{files, limits};
@@ -13,12 +15,11 @@ use rayon::prelude::*;
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
 struct Member {
-    shard: u32,
     label: u32,
     offset: u64,
     bytes: u32,
@@ -26,8 +27,8 @@ struct Member {
 }
 
 struct TarSource {
-    shards: Vec<PathBuf>,
     members: Vec<Member>,
+    blocks: TarBlocks,
 }
 
 impl ImageSource for TarSource {
@@ -41,11 +42,9 @@ impl ImageSource for TarSource {
 
     fn get_top(&self, i: usize, needed: Needed) -> Result<Item> {
         let m = at(&self.members, i)?;
-        let path = &self.shards[m.shard as usize];
         let corrupt = |message| DataError::Corrupt { place: self.place(i), message };
         limits::IMAGE_BYTES.check(m.bytes.into()).map_err(corrupt)?;
-        let bytes = files::open(path).and_then(|mut file| read_piece(&mut file, m.offset, m.bytes.into()));
-        let bytes = bytes.map_err(DataError::io(path))?;
+        let bytes = self.blocks.read(i, m.offset, m.bytes.into())?;
         let image = Image::decode_top(&bytes, needed).map_err(corrupt)?;
         Ok(Item { image, label: m.label })
     }
@@ -55,8 +54,20 @@ impl ImageSource for TarSource {
     }
 
     fn place(&self, i: usize) -> String {
-        let place = |m: &Member| format!("{}, member `{}`", self.shards[m.shard as usize].display(), m.name);
-        place_of(at(&self.members, i), place)
+        let found = at(&self.members, i).and_then(|m| Ok((self.blocks.file(i)?, m)));
+        place_of(found, |(file, m)| format!("{}, member `{}`", file.display(), m.name))
+    }
+
+    fn locality(&self) -> Option<Locality> {
+        Some(self.blocks.locality())
+    }
+
+    fn extent(&self, i: usize) -> Option<Extent> {
+        self.blocks.extent(i)
+    }
+
+    fn read_ahead(&self, examples: &[u32]) {
+        self.blocks.read_ahead(examples, 1);
     }
 }
 
@@ -68,34 +79,31 @@ struct IndexedImage {
     name: String,
 }
 
-pub(crate) fn open(root: &Path, classes: Option<&ClassList>) -> Result<Found> {
+pub(crate) fn open(root: &Path, options: &OpenOptions, classes: Option<&ClassList>) -> Result<Found> {
     let shards = files_below(root, ".tar", 3)?;
     let indexed = shards.par_iter().map(|s| index(s)).collect::<Result<Vec<_>>>()?;
     let all = indexed.iter().flat_map(|(entries, _)| entries.iter().map(|e| &e.label));
     let map = LabelMap::new(root, all, None, classes)?;
     let unpaired: usize = indexed.iter().map(|(_, n)| n).sum();
-    let mut parts: [(Vec<PathBuf>, Vec<Member>); 3] = Default::default();
+    let mut parts: [Option<(Vec<Member>, Finding)>; 3] = Default::default();
     for (path, (entries, _)) in shards.iter().zip(indexed) {
         let split = Split::of_file(path, root).unwrap_or(Split::Train);
-        let (shards, members) = &mut parts[split as usize];
-        for e in entries {
-            members.push(Member {
-                shard: shards.len() as u32,
-                label: map.get(&e.label),
-                offset: e.offset,
-                bytes: u32::try_from(e.bytes).unwrap_or(u32::MAX), // more than any image may have
-                name: e.name.into(),
-            });
-        }
-        shards.push(path.clone());
+        let (members, blocks) =
+            parts[split as usize].get_or_insert_with(|| (Vec::new(), Finding::new(options.cache_bytes)));
+        blocks.add(path, entries.iter().map(|e| e.offset..e.offset.saturating_add(e.bytes)));
+        members.extend(entries.into_iter().map(|e| Member {
+            label: map.get(&e.label),
+            offset: e.offset,
+            bytes: u32::try_from(e.bytes).unwrap_or(u32::MAX), // more than any image may have
+            name: e.name.into(),
+        }));
     }
     let mut notes = Vec::new();
     if unpaired > 0 {
         notes.push(format!("{unpaired} images without .cls or a label in .json are left out"));
     }
-    let [train, val, test] = parts.map(|(shards, members)| -> Option<Source> {
-        (!shards.is_empty()).then(|| Arc::new(TarSource { shards, members }) as Source)
-    });
+    let [train, val, test] = parts
+        .map(|part| part.map(|(members, blocks)| Arc::new(TarSource { members, blocks: blocks.finish() }) as Source));
     Ok(Found { train, val, test, class_names: map.into_names(), channels: 3, notes })
 }
 
@@ -119,6 +127,8 @@ impl Sample {
     }
 }
 
+/// Tar files are written in blocks of so many bytes.
+const TAR_BLOCK: u64 = 512;
 /// Most bytes of what stands before a member: its header, a long name, other attributes.
 const HEADER_BYTES: u64 = 1 << 20;
 /// Most bytes of a label, or of the JSON it stands in.
@@ -193,6 +203,10 @@ fn read_samples(path: &Path) -> Result<Vec<Sample>> {
         if let Some(sample) = samples.last_mut() {
             sample.members.push(Piece { name, extension, offset, bytes });
         }
+    }
+    if !size.is_multiple_of(TAR_BLOCK) {
+        let why = format!("{size} bytes are not whole blocks of {TAR_BLOCK}; it is cut off, download it again");
+        return Err(DataError::layout(path, why));
     }
     Ok(samples)
 }

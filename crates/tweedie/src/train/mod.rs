@@ -320,6 +320,7 @@ impl Trainer {
         let position = Position { epoch: (self.step / self.batches) as u32, batch: (self.step % self.batches) as u32 };
         let config = LoaderConfig {
             threads: c.data.workers,
+            lanes: c.data.lanes,
             start: position,
             epochs: Some(c.train.epochs as u32),
             on_corrupt: c.data.corrupt.into(),

@@ -111,6 +111,7 @@ pub fn open_classes(config: &Config) -> Result<Dataset> {
         val_fraction: config.data.val_fraction,
         split_seed: config.seed,
         decoded_bytes: config.data.cache.bytes(),
+        cache_bytes: config.data.memory_bytes(),
         ..OpenOptions::default()
     };
     check_path(&config.data.path)?;

@@ -55,7 +55,7 @@ impl Trainer {
     fn shards_of(&self, batch: &Batch) -> Vec<Range<usize>> {
         let shards = self.config.train.shards;
         if shards == 0 {
-            return vec![0..batch.indices.len()];
+            return std::iter::once(0..batch.indices.len()).collect();
         }
         let row = |shard: usize| (shard * batch.global / shards).saturating_sub(batch.part.start).min(batch.part.len());
         self.part().of(shards).map(|s| row(s)..row(s + 1)).collect()

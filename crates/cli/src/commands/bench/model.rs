@@ -2,9 +2,11 @@
 
 mod floor;
 mod profile;
+mod scale;
 mod synthetic;
 
 pub use floor::estimate as products_of_step;
+pub use scale::{ScaleArgs, scale};
 
 use std::time::Instant;
 
@@ -425,7 +427,7 @@ pub fn sample(args: &SampleArgs) -> Result<()> {
     args.model.print(&rows, &profiles)
 }
 
-fn csv(rows: &[Row]) -> Result<String> {
+fn csv<R: Serialize>(rows: &[R]) -> Result<String> {
     let mut out = String::new();
     for (i, r) in rows.iter().enumerate() {
         let value = serde_json::to_value(r).map_err(|e| Failure::ours(e.to_string()))?;

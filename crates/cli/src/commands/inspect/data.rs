@@ -1,5 +1,6 @@
 //! `tweedie data inspect`: what would be trained on.
 
+mod plan;
 mod sequences;
 
 use serde::Serialize;
@@ -30,6 +31,18 @@ pub struct Args {
     /// Captions and text: tokens of a sequence (default: 32, for text 256)
     #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
     tokens: Option<usize>,
+    /// Show instead which files each of so many ranks would read in training
+    #[arg(long, value_name = "RANKS", value_parser = numbers::whole(1..=1 << 16))]
+    plan: Option<usize>,
+    /// With --plan: the epoch
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "plan")]
+    epoch: u32,
+    /// With --plan: recipe or TOML file of the training
+    #[arg(long, requires = "plan")]
+    recipe: Option<String>,
+    /// With --plan: change a setting, as train.batch or data.lanes (repeatable)
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "plan")]
+    sets: Vec<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -60,16 +73,22 @@ pub fn run(args: &Args) -> Result<()> {
     if task != Task::Class {
         return sequences::run(args, task);
     }
+    let config = plan::settings(args)?;
     let data = DataConfig {
         image_column: args.sequence.image_column.clone().unwrap_or_default(),
         path: args.path.clone(),
         classes: args.classes.clone().unwrap_or_default(),
-        ..DataConfig::default()
+        task,
+        ..config.data
     };
     let progress = Progress::new();
     progress.tick(&format!("looking at {}", args.path));
-    let d = open_classes(&Config { data, ..Config::default() })?;
+    let config = Config { data, ..config };
+    let d = open_classes(&config)?;
     drop(progress);
+    if let Some(ranks) = args.plan {
+        return plan::of_classes(args, &config, &d, ranks);
+    }
     let split = |name: &'static str, s: &Option<Source>| {
         s.as_ref().map(|s| {
             let first = s.get(0).ok().map(|i| [i.image.width, i.image.height, i.image.channels]);

@@ -70,6 +70,7 @@ impl Header {
             ("device", self.device.clone()),
             ("run", session.dir().path().display().to_string()),
         ];
+        lines.extend(ranks(session).map(|words| ("ranks", words)));
         if let Some(s) = seconds {
             lines.push(("time", format!("{} here", report::roughly(s))));
         }
@@ -144,6 +145,18 @@ fn steps(session: &Session) -> String {
     let from = if t.step() > 0 { format!(", {} behind", report::count(t.step())) } else { String::new() };
     let each = report::count(total / epochs.max(1));
     format!("{}{from}: {epochs} epochs of {each}, batches of {}", report::count(total), t.config.train.batch)
+}
+
+/// How many ranks there are, and what each keeps of the optimizer's state; none for one alone.
+fn ranks(session: &Session) -> Option<String> {
+    let t = session.trainer();
+    let (comm, (kept, whole)) = (t.peers().comm()?, t.optimizer().state_bytes());
+    let mb = |bytes: usize| format!("{:.1} MB", bytes as f64 / 1e6);
+    let state = match kept < whole {
+        true => format!("{} of {} of optimizer state here, {} saved", mb(kept), mb(whole), mb(whole - kept)),
+        false => format!("{} of optimizer state each (train.shard_optimizer spreads it)", mb(whole)),
+    };
+    Some(format!("{} over {}; {state}", comm.size(), comm.describe()))
 }
 
 /// Seconds of a training step on the CPU.

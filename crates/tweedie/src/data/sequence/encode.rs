@@ -1,7 +1,7 @@
 //! Texts as sequences of tokens.
 
 use super::super::sources::beyond;
-use super::super::{DataError, Image, Locality, Result};
+use super::super::{DataError, Extent, Image, Locality, Result};
 use super::packed::{OnBad, Packed};
 use super::{Layout, Overlong, Texts};
 use crate::random::{Address, Draw, Stream};
@@ -109,6 +109,25 @@ impl Sequences {
         match &self.packed {
             Some(packed) => packed.locality(&self.source),
             None => self.source.locality(),
+        }
+    }
+
+    pub(crate) fn extent(&self, i: usize) -> Option<Extent> {
+        match &self.packed {
+            Some(packed) => self.source.extent(packed.row(&self.source, i)?),
+            None => self.source.extent(i),
+        }
+    }
+
+    pub(crate) fn read_ahead(&self, examples: &[u32]) {
+        match &self.packed {
+            Some(packed) => {
+                let mut rows: Vec<u32> =
+                    examples.iter().filter_map(|&i| Some(packed.row(&self.source, i as usize)? as u32)).collect();
+                rows.dedup();
+                self.source.read_ahead(&rows);
+            }
+            None => self.source.read_ahead(examples),
         }
     }
 

@@ -18,7 +18,7 @@ pub(crate) use packed::OnBad;
 pub use shapes::{MOST_OBJECTS, SceneObject, draw_scene};
 
 use super::split::{self, Subset};
-use super::{DataError, Image, Locality, OpenOptions, Result, SequenceSetBuilder, cache};
+use super::{DataError, Extent, Image, Locality, OpenOptions, Result, SequenceSetBuilder, cache};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -121,6 +121,17 @@ pub trait TextSource: Send + Sync {
         None
     }
 
+    /// As for images.
+    fn extent(&self, i: usize) -> Option<Extent> {
+        let _ = i;
+        None
+    }
+
+    /// As for images.
+    fn read_ahead(&self, examples: &[u32]) {
+        let _ = examples;
+    }
+
     /// Bytes of all texts, about. Without an own answer, a few of the texts are read to tell: a large source, of which
     /// packed text asks this for every window, should know.
     fn bytes(&self) -> u64 {
@@ -137,6 +148,11 @@ pub trait TextSource: Send + Sync {
         let x = at as f64 / self.bytes().max(1) as f64 * self.len() as f64;
         let row = (x as usize).min(self.len().saturating_sub(1));
         Ok((row, (x - row as f64).clamp(0.0, 1.0)))
+    }
+
+    /// An example of the block that holds byte `at` of all texts, as far as it can be told without reading.
+    fn near_byte(&self, at: u64) -> usize {
+        self.at_byte(at).map_or(0, |(row, _)| row)
     }
 
     /// True if examples are pieces of one text that follow each other, line ends included; false if each stands alone.

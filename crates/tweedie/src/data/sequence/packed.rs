@@ -73,14 +73,25 @@ impl Packed {
         }
     }
 
+    /// An example of the block in which window `i` begins, but for what an epoch draws.
+    pub fn row(&self, source: &Texts, i: usize) -> Option<usize> {
+        let Packed::Bytes { total, stride, .. } = self else { return None };
+        Some(source.near_byte((i as f64 * stride) as u64 % total))
+    }
+
     pub fn locality(&self, source: &Texts) -> Option<Locality> {
         let Packed::Bytes { windows, .. } = self else { return None };
-        // Blocks of rows become blocks of windows by proportion.
-        let Locality { starts, window } = source.locality()?;
-        let scale = *windows as f64 / source.len().max(1) as f64;
-        let mut starts: Vec<u32> = starts.iter().map(|&s| (s as f64 * scale) as u32).collect();
-        starts.dedup();
-        Some(Locality { starts, window })
+        // A block of rows becomes the windows that begin in it.
+        let first = |row: u32| {
+            let (mut from, mut to) = (0, *windows);
+            while from < to {
+                let i = from.midpoint(to);
+                let before = self.row(source, i).is_some_and(|r| r < row as usize);
+                (from, to) = if before { (i + 1, to) } else { (from, i) };
+            }
+            from as u32
+        };
+        Some(source.locality()?.renumbered(*windows, first))
     }
 
     /// Rows of no use that are known before any window is written.

@@ -2,10 +2,10 @@
 //! Row groups of images and of texts are read when they are needed, each into a cache of its own.
 
 use super::super::columns::{ParquetFile, Values, length, records};
-use super::super::parquet::{Images, columns, image_column, image_of, label_column, leaf};
+use super::super::parquet::{Images, columns, image_column, image_of, label_column, leaf, read_ahead};
 use super::super::row_groups::{GroupCache, RowGroups};
 use super::super::split::Split;
-use super::super::{DataError, Image, Locality, Result};
+use super::super::{DataError, Extent, Image, Locality, Result};
 use super::detect::files;
 use super::json::{CAPTIONS, INNER, TEXTS};
 use super::{SequenceFormat, SequenceOptions, Splits, Task, TextSource, Texts};
@@ -27,6 +27,19 @@ struct ParquetTexts {
 }
 
 impl ParquetTexts {
+    /// The group that holds byte `at` of all texts, and the bytes before it.
+    fn group_at(&self, at: u64) -> (usize, u64) {
+        let (mut g, mut before) = (0, 0);
+        for (i, w) in self.texts.weights().iter().enumerate() {
+            g = i;
+            if before + w > at {
+                break;
+            }
+            before += w;
+        }
+        (g, before)
+    }
+
     /// Group `g`; `row` is named where it cannot be read.
     fn group(&self, g: usize, row: usize) -> Result<Arc<Vec<Vec<String>>>> {
         let read = self.texts.get(&self.groups, g, |path, group| read_texts(path, group, &self.columns));
@@ -62,9 +75,26 @@ impl TextSource for ParquetTexts {
     }
 
     fn locality(&self) -> Option<Locality> {
-        match &self.images {
+        Some(match &self.images {
             Some((_, cache)) => cache.locality(&self.groups),
             None => self.texts.locality(&self.groups),
+        })
+    }
+
+    fn extent(&self, i: usize) -> Option<Extent> {
+        match &self.images {
+            Some((_, cache)) => cache.extent(&self.groups, i, false),
+            None => self.texts.extent(&self.groups, i, false),
+        }
+    }
+
+    fn read_ahead(&self, examples: &[u32]) {
+        if let Some(Ok((g, _))) = examples.first().map(|&i| self.groups.find(i as usize)) {
+            // How often a stream comes back to a group is not known.
+            self.texts.read_ahead(&self.groups, g, u32::MAX, |path, group| read_texts(path, group, &self.columns));
+        }
+        if let Some((column, cache)) = &self.images {
+            read_ahead(&self.groups, cache, column, examples);
         }
     }
 
@@ -72,15 +102,12 @@ impl TextSource for ParquetTexts {
         self.texts.total()
     }
 
+    fn near_byte(&self, at: u64) -> usize {
+        self.groups.starts.get(self.group_at(at).0).map_or(0, |&s| s as usize)
+    }
+
     fn at_byte(&self, at: u64) -> Result<(usize, f64)> {
-        let (mut g, mut before) = (0, 0);
-        for (i, w) in self.texts.weights().iter().enumerate() {
-            g = i;
-            if before + w > at {
-                break;
-            }
-            before += w;
-        }
+        let (g, before) = self.group_at(at);
         let share = (at - before.min(at)) as f64 / self.texts.weights().get(g).copied().unwrap_or(0).max(1) as f64;
         let rows = self.group(g, self.groups.starts.get(g).map_or(0, |&s| s as usize))?;
         let lengths = rows.iter().map(|r| r.iter().map(String::len).sum::<usize>());

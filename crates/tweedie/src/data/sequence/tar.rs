@@ -3,39 +3,30 @@
 
 use super::super::sources::{at, place_of};
 use super::super::split::Split;
-use super::super::tar::{Piece, read_piece, samples};
-use super::super::{DataError, Image, Result};
+use super::super::tar::{Piece, samples};
+use super::super::tar_blocks::{Finding, TarBlocks};
+use super::super::{DataError, Extent, Image, Locality, Result};
 use super::detect::files;
 use super::json::{self, CAPTIONS};
 use super::{SequenceFormat, SequenceOptions, Splits, TextSource, Texts};
 use crate::image::{EXTENSIONS, extensions};
-use crate::{files, limits};
+use crate::limits;
 use rayon::prelude::*;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// An image with its caption; one that lacks either is a bad row.
 struct Member {
-    shard: u32,
     image: Option<(u64, u32)>,
     text: Option<(u64, u32)>,
     is_json: bool,
     name: Box<str>,
 }
 
-#[derive(Default)]
 struct TarTexts {
-    shards: Vec<PathBuf>,
     members: Vec<Member>,
+    blocks: TarBlocks,
     column: Option<String>,
-}
-
-impl TarTexts {
-    fn read(&self, i: usize, (offset, bytes): (u64, u32)) -> Result<Vec<u8>> {
-        let path = &self.shards[at(&self.members, i)?.shard as usize];
-        let read = files::open(path).and_then(|mut file| read_piece(&mut file, offset, bytes as u64));
-        read.map_err(DataError::io(path))
-    }
 }
 
 impl TextSource for TarTexts {
@@ -52,7 +43,8 @@ impl TextSource for TarTexts {
             (None, _) => return Err(bad(format!("a caption without {}", extensions()))),
         };
         limits::SMALL_BYTES.check(text.1.into()).map_err(bad)?;
-        let text = String::from_utf8(self.read(i, text)?).map_err(|_| bad("the caption is not UTF-8 text".into()))?;
+        let text = String::from_utf8(self.blocks.read(i, text.0, text.1.into())?)
+            .map_err(|_| bad("the caption is not UTF-8 text".into()))?;
         if !m.is_json {
             return Ok(vec![text]);
         }
@@ -66,13 +58,25 @@ impl TextSource for TarTexts {
         let Some(image) = at(&self.members, i)?.image else { return Ok(None) };
         let corrupt = |message| DataError::Corrupt { place: self.place(i), message };
         limits::IMAGE_BYTES.check(image.1.into()).map_err(corrupt)?;
-        let bytes = self.read(i, image)?;
+        let bytes = self.blocks.read(i, image.0, image.1.into())?;
         Image::decode(&bytes).map(Some).map_err(corrupt)
     }
 
     fn place(&self, i: usize) -> String {
-        let place = |m: &Member| format!("{}, member `{}`", self.shards[m.shard as usize].display(), m.name);
-        place_of(at(&self.members, i), place)
+        let found = at(&self.members, i).and_then(|m| Ok((self.blocks.file(i)?, m)));
+        place_of(found, |(file, m)| format!("{}, member `{}`", file.display(), m.name))
+    }
+
+    fn locality(&self) -> Option<Locality> {
+        Some(self.blocks.locality())
+    }
+
+    fn extent(&self, i: usize) -> Option<Extent> {
+        self.blocks.extent(i)
+    }
+
+    fn read_ahead(&self, examples: &[u32]) {
+        self.blocks.read_ahead(examples, 2); // the caption, the image
     }
 
     fn bytes(&self) -> u64 {
@@ -83,14 +87,13 @@ impl TextSource for TarTexts {
 pub(crate) fn open(root: &Path, options: &SequenceOptions) -> Result<Splits> {
     let shards = files(root, SequenceFormat::WebDataset)?;
     let indexed = shards.par_iter().map(|s| samples(s)).collect::<Result<Vec<_>>>()?;
-    let mut parts: [Option<TarTexts>; 3] = Default::default();
+    let mut parts: [Option<(Vec<Member>, Finding)>; 3] = Default::default();
     let (mut paired, mut images) = (0, 0);
     for (path, samples) in shards.iter().zip(indexed) {
         let split = Split::of_file(path, root).unwrap_or(Split::Train);
-        let part = parts[split as usize].get_or_insert_default();
-        part.column = options.caption_column.clone();
-        let shard = part.shards.len() as u32;
-        part.shards.push(path.clone());
+        let (members, blocks) =
+            parts[split as usize].get_or_insert_with(|| (Vec::new(), Finding::new(options.open.cache_bytes)));
+        let mut places = Vec::new();
         for sample in &samples {
             // A named field lies in the JSON; otherwise the plain text is the caption.
             let order: &[&str] = if options.caption_column.is_some() {
@@ -104,14 +107,17 @@ pub(crate) fn open(root: &Path, options: &SequenceOptions) -> Result<Splits> {
             paired += usize::from(image.is_some() && text.is_some());
             // What has more than 4 GiB is too large for either.
             let span = |p: &Piece| (p.offset, u32::try_from(p.bytes).unwrap_or(u32::MAX));
-            part.members.push(Member {
-                shard,
+            let ends = image.iter().chain(&text).map(|p| p.offset.saturating_add(p.bytes)).max();
+            let start = image.iter().chain(&text).map(|p| p.offset).min();
+            places.push(start.unwrap_or(0)..ends.unwrap_or(0));
+            members.push(Member {
                 image: image.map(span),
                 text: text.map(span),
                 is_json: text.is_some_and(|t| t.extension == "json"),
                 name: first.name.as_str().into(),
             });
         }
+        blocks.add(path, places.into_iter());
     }
     if paired == 0 {
         let what = if images == 0 { format!("no {} members", extensions()) } else { "images but no captions".into() };
@@ -120,6 +126,10 @@ pub(crate) fn open(root: &Path, options: &SequenceOptions) -> Result<Splits> {
             format!("{what} in these tar files; each KEY.jpg needs KEY.txt, or KEY.json with \"caption\""),
         ));
     }
+    let parts = parts.map(|part| {
+        let column = options.caption_column.clone();
+        part.map(|(members, blocks)| TarTexts { members, blocks: blocks.finish(), column })
+    });
     // A field that the first whole sample lacks is a wrong setting, not a bad row.
     for part in parts.iter().flatten() {
         let whole = part.members.iter().position(|m| m.image.is_some() && m.text.is_some());

@@ -95,6 +95,5 @@ pub fn batch(config: &Config, b: usize) -> Batch {
     let images = (0..values.div_ceil(4)).flat_map(|i| rng::normals_of(random(i))).take(values).collect();
     let tokens = (0..b * sizes.tokens).map(|i| random(i)[0] % sizes.vocab as u32).collect();
     let (labels, tokens) = if config.data.task == Task::Class { (tokens, Vec::new()) } else { (Vec::new(), tokens) };
-    let (position, indices, mix, partner_labels) = (Default::default(), (0..b as u32).collect(), None, Vec::new());
-    Batch { position, images, labels, tokens, indices, mix, partner_labels, part: 0..b, global: b }
+    Batch { part: 0..b, global: b, images, labels, tokens, indices: (0..b as u32).collect(), ..Batch::default() }
 }

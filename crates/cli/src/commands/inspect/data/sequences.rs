@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use serde::Serialize;
 use tweedie::augment::Address;
+use tweedie::config::Config;
 use tweedie::data::{Layout, SequenceConfig, SequenceSet, Sequences, Task, Texts};
 use tweedie::tokenize::Tokenizer;
 use tweedie::train::{build_tokenizer, open_sequences};
@@ -67,7 +68,9 @@ struct Example {
 }
 
 pub fn run(args: &Args, task: Task) -> Result<()> {
+    let config = super::plan::settings(args)?;
     let mut data = args.sequence.config(&args.path, task);
+    (data.memory, data.lanes) = (config.data.memory, config.data.lanes);
     let (tokenizer, tokens) = if task == Task::Caption { ("word:5000", 32) } else { ("chars", 256) };
     data.tokens = args.tokens.unwrap_or(tokens);
     data.tokenizer = args.tokenizer.clone().unwrap_or_else(|| tokenizer.into());
@@ -75,6 +78,11 @@ pub fn run(args: &Args, task: Task) -> Result<()> {
     progress.tick(&format!("opening {} and making a tokenizer", args.path));
     let set = open_sequences(&data, 0)?;
     let tokenizer = Arc::new(build_tokenizer(&data.tokenizer, &set)?);
+    if let Some(ranks) = args.plan {
+        drop(progress);
+        let sequences = Sequences::new(set.train()?.clone(), tokenizer, &data.sequence_config())?;
+        return super::plan::of_sequences(args, &Config { data, ..config }, sequences, ranks);
+    }
     let mut notes = [set.notes.clone(), tokenizer.notes().to_vec()].concat();
     let mut splits = Vec::new();
     let is_test = set.val_origin == "the test split";
