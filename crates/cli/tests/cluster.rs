@@ -30,7 +30,8 @@ const SMALL: &[&str] = &[
 ];
 const CLASSES: &[&str] = &["digits", "augment.mix.mixup_alpha=0.8", "augment.mix.cutmix_alpha=1.0"];
 const CAPTIONS: &[&str] = &["shapes"];
-const TEXT: &[&str] = &["characters", "data.tokens=16"];
+const TEXT: &[&str] =
+    &["shakespeare", "data.path=lines.txt", "data.layout=lines", "data.tokens=16", "loss.pad_weight=0.25"];
 /// Of a loss, after some steps.
 const TOLERANCE: f64 = 1e-4;
 /// No command of these takes longer, on a loaded machine.
@@ -122,6 +123,8 @@ fn last(run: &Path) -> (PathBuf, Vec<Vec<u8>>) {
 fn ranks_train_the_run_of_one_process() {
     let tmp = TempDir::new().unwrap();
     let dir = tmp.path();
+    let line = |i: usize| format!("{}\n", &"a man, a plan, a canal: panama"[i % 7..7 + i * i % 13]);
+    fs::write(dir.join("lines.txt"), (0..400).map(line).collect::<String>()).unwrap();
     let mpis = Mpi::all();
     let cases = [(CLASSES, "muon", true), (CAPTIONS, "adamw", true), (TEXT, "muon", false)];
     for (task, optimizer, spread) in cases {
