@@ -22,6 +22,7 @@ const SMALL: &[&str] = &[
     "train.log_every=1",
     "train.eval_every=0",
     "train.eval_images=32",
+    "train.checkpoint_every=1",
     "train.noisy_copies=2",
     "train.batch=48",
     "train.epochs=2",
@@ -201,7 +202,7 @@ fn a_killed_rank_ends_the_job_and_others_go_on() {
     let tmp = TempDir::new().unwrap();
     let dir = tmp.path();
     let settings =
-        ["train.optimizer=muon", "train.shard_optimizer=true", "train.shards=6", "train.epochs=12", "train.keep=99"];
+        ["train.optimizer=muon", "train.shard_optimizer=true", "train.shards=6", "train.epochs=30", "train.keep=99"];
     let mpis = Mpi::all();
     if !mpis.is_empty() {
         succeeds(begin(dir, None, CLASSES, &settings, "whole"));
@@ -218,10 +219,11 @@ fn a_killed_rank_ends_the_job_and_others_go_on() {
                 0 => begin(dir, Some((mpi, ranks)), CLASSES, &settings, &out),
                 _ => train(dir, Some((mpi, ranks)), &["--resume", &out]),
             };
-            let job = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let mut job = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             let began = Instant::now();
             while checkpoints() < before + 2 {
-                assert!(began.elapsed() < PATIENCE, "no checkpoints of {out}");
+                let ended = job.try_wait().unwrap();
+                assert!(ended.is_none() && began.elapsed() < PATIENCE, "no checkpoints of {out}: {ended:?}");
                 std::thread::sleep(Duration::from_millis(5));
             }
             if let Some(pid) = process_of(job.id(), victim) {
