@@ -122,6 +122,9 @@ fn run(cli: Cli) -> Result<()> {
         _ => Level::Normal,
     });
     tweedie_engine::cpu::set_threads(cli.threads.unwrap_or_else(shared::ranks::threads))?;
+    if !matches!(cli.command, Command::Train(_) | Command::Selftest(_) | Command::Devices(_) | Command::Bench(_)) {
+        shared::ranks::note_unused();
+    }
     match cli.command {
         Command::Quickstart(args) => quickstart::run(&args),
         Command::Init(args) => init::run(&args),

@@ -22,6 +22,7 @@ const SMALL: &[&str] = &[
     "train.log_every=1",
     "train.eval_every=0",
     "train.eval_images=32",
+    "train.checkpoint_every=1",
     "train.noisy_copies=2",
     "train.batch=48",
     "train.epochs=2",
@@ -30,7 +31,8 @@ const SMALL: &[&str] = &[
 ];
 const CLASSES: &[&str] = &["digits", "augment.mix.mixup_alpha=0.8", "augment.mix.cutmix_alpha=1.0"];
 const CAPTIONS: &[&str] = &["shapes"];
-const TEXT: &[&str] = &["characters", "data.tokens=16"];
+const TEXT: &[&str] =
+    &["shakespeare", "data.path=lines.txt", "data.layout=lines", "data.tokens=16", "loss.pad_weight=0.25"];
 /// Of a loss, after some steps.
 const TOLERANCE: f64 = 1e-4;
 /// No command of these takes longer, on a loaded machine.
@@ -122,6 +124,8 @@ fn last(run: &Path) -> (PathBuf, Vec<Vec<u8>>) {
 fn ranks_train_the_run_of_one_process() {
     let tmp = TempDir::new().unwrap();
     let dir = tmp.path();
+    let line = |i: usize| format!("{}\n", &"a man, a plan, a canal: panama"[i % 7..7 + i * i % 13]);
+    fs::write(dir.join("lines.txt"), (0..400).map(line).collect::<String>()).unwrap();
     let mpis = Mpi::all();
     let cases = [(CLASSES, "muon", true), (CAPTIONS, "adamw", true), (TEXT, "muon", false)];
     for (task, optimizer, spread) in cases {
@@ -198,7 +202,7 @@ fn a_killed_rank_ends_the_job_and_others_go_on() {
     let tmp = TempDir::new().unwrap();
     let dir = tmp.path();
     let settings =
-        ["train.optimizer=muon", "train.shard_optimizer=true", "train.shards=6", "train.epochs=12", "train.keep=99"];
+        ["train.optimizer=muon", "train.shard_optimizer=true", "train.shards=6", "train.epochs=30", "train.keep=99"];
     let mpis = Mpi::all();
     if !mpis.is_empty() {
         succeeds(begin(dir, None, CLASSES, &settings, "whole"));
@@ -215,10 +219,11 @@ fn a_killed_rank_ends_the_job_and_others_go_on() {
                 0 => begin(dir, Some((mpi, ranks)), CLASSES, &settings, &out),
                 _ => train(dir, Some((mpi, ranks)), &["--resume", &out]),
             };
-            let job = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let mut job = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             let began = Instant::now();
             while checkpoints() < before + 2 {
-                assert!(began.elapsed() < PATIENCE, "no checkpoints of {out}");
+                let ended = job.try_wait().unwrap();
+                assert!(ended.is_none() && began.elapsed() < PATIENCE, "no checkpoints of {out}: {ended:?}");
                 std::thread::sleep(Duration::from_millis(5));
             }
             if let Some(pid) = process_of(job.id(), victim) {

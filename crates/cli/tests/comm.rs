@@ -57,7 +57,7 @@ fn collectives_are_right_over_both_libraries() {
             for op in ["exchange", "several", "all-reduce", "reduce-scatter", "all-gather", "broadcast"] {
                 assert!(rows.iter().any(|r| r["op"] == op && r["wrong"] == 0), "{op}: {v}");
             }
-            let words = format!("{n} ranks by {}", by.1);
+            let words = format!("by {}", by.1);
             assert_eq!(err.matches(&words).count(), 1, "only the first rank talks: {err}");
         }
     }
@@ -301,6 +301,16 @@ fn gpus_without_a_gpu_says_to_use_mpirun() {
     let mut c = tweedie(&["train", "digits", "--gpus", "2"]);
     c.envs([("RANK", "1"), ("WORLD_SIZE", "2")]);
     refused(c, &["this process is rank 1 of 2 already, by torchrun"]);
+}
+
+/// A command that does not share its work says so, once.
+#[test]
+fn other_commands_under_mpirun_say_that_each_does_all() {
+    for by in mpiruns() {
+        let (code, out, err) = run(mpirun(&by, 2, &["config", "show", "digits"]));
+        assert_eq!((code, out.matches("[train]").count()), (0, 2), "{err}");
+        assert_eq!(err.matches("each does all of this").count(), 1, "{err}");
+    }
 }
 
 #[test]

@@ -62,15 +62,13 @@ impl CommArgs {
     /// Open the device called `name`, or this rank's where it is not said which, and meet the other ranks if there are any. Only rank
     /// 0 talks from then on; errors are shown by all.
     pub fn meet(&self, name: &str) -> Result<Place> {
-        match Ranks::from_env()? {
-            Some(ranks) if ranks.size > 1 => {
-                quiet_but_first(&ranks);
-                let choice = report::open_device(&device_of(&ranks, name))?;
-                let comm = self.connect(&ranks, &choice)?;
-                Ok(Place { choice, comm: Some(comm) })
-            }
-            _ => Ok(Place { choice: report::open_device(name)?, comm: None }),
-        }
+        let ranks = Ranks::from_env()?.unwrap_or_else(Ranks::alone);
+        quiet_but_first(&ranks);
+        let choice = report::open_device(&device_of(&ranks, name))?;
+        // One rank needs no library, but may be told to use one: to see what that costs.
+        let wanted = ranks.size > 1 || self.which != Which::Auto;
+        let comm = wanted.then(|| self.connect(&ranks, &choice)).transpose()?;
+        Ok(Place { choice, comm })
     }
 
     /// As [`CommArgs::meet`], also for a rank without others.
@@ -97,10 +95,31 @@ fn quiet_but_first(ranks: &Ranks) {
 
 /// The device of a rank: its own GPU, where there are enough, else one of those that are there.
 fn device_of(ranks: &Ranks, name: &str) -> String {
-    let gpus = cuda::devices().map_or(0, |all| all.len());
     match name {
-        "auto" | "cuda" if gpus > 0 => format!("cuda:{}", ranks.local_rank % gpus),
+        "auto" | "cuda" if ranks.size > 1 => match cuda::devices().map_or(0, |all| all.len()) {
+            0 => name.into(),
+            gpus => format!("cuda:{}", ranks.local_rank % gpus),
+        },
         _ => name.into(),
+    }
+}
+
+/// "3 ranks by Open MPI 4.1.4".
+pub fn in_words(comm: &Comm) -> String {
+    let noun = if comm.size() == 1 { "rank" } else { "ranks" };
+    format!("{} {noun} by {}", comm.size(), comm.describe())
+}
+
+/// Say so where several processes were started and the command is one that each of them does alone.
+pub fn note_unused() {
+    if let Ok(Some(ranks)) = Ranks::from_env()
+        && ranks.size > 1
+        && ranks.rank == 0
+    {
+        let (n, by) = (ranks.size, ranks.from);
+        report::note(&format!(
+            "note: {n} processes were started by {by}, and each does all of this; only training shares its work"
+        ));
     }
 }
 

@@ -10,6 +10,7 @@ use tweedie_engine::{Device, Tensor};
 use super::Args;
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note};
+use crate::shared::ranks;
 
 /// The name of these checks.
 pub const COMM: &str = "comm";
@@ -171,9 +172,9 @@ fn go_on(comm: &Comm, device: &Device, seconds: f64) -> Result<()> {
 pub fn run(args: &Args) -> Result<()> {
     let (choice, comm) = args.comm.meet_or_alone(&args.device)?;
     let device = choice.device;
-    note(&format!("{} ranks by {}", comm.size(), comm.describe()));
-    let ranks = told(&comm, &format!("process {} on {device}", std::process::id()))?;
-    ranks.iter().enumerate().for_each(|(rank, words)| note(&format!("rank {rank}: {words}")));
+    note(&ranks::in_words(&comm));
+    let processes = told(&comm, &format!("process {} on {device}", std::process::id()))?;
+    processes.iter().enumerate().for_each(|(rank, words)| note(&format!("rank {rank}: {words}")));
     let rows = rows(&comm, &device)?;
     let failures = rows.iter().filter(|r| r.wrong > 0).count();
     let report =
@@ -204,5 +205,5 @@ fn text(r: &Report) -> String {
         table.row(vec![row.op.into(), row.values.to_string(), row.wrong.to_string(), rate]);
     }
     let verdict = if r.pass { "PASS" } else { "FAIL" };
-    format!("{}\n{verdict}: {} ranks on {} by {}\n", table.shown(), r.ranks, r.device, r.by)
+    format!("{}\n{verdict}: ranks: {}, by {}, on {}\n", table.shown(), r.ranks, r.by, r.device)
 }
