@@ -128,7 +128,6 @@ impl Ring {
     /// Queue one operation; it is under way afterwards.
     fn queue(&self, op: Collective, flat: &Tensor, range: Range<usize>) -> Result<Waiting> {
         let s = &self.shared;
-        s.whole()?;
         if flat.cuda_device() != Some(&self.device) {
             return Err(Error::op(
                 op.name(),
@@ -140,6 +139,7 @@ impl Ring {
             _ => FLOAT32,
         };
         let mut handle = lock(&s.handle);
+        s.whole()?; // nobody ends it from here on
         let number = s.alive.begin();
         self.side.wait_for(&self.device.mark()?)?;
         let from = self.side.mark()?;
