@@ -20,7 +20,9 @@ const ROWS: usize = 32;
 fn write(path: &Path) -> usize {
     let mut x = 1_u32;
     let mut byte = |_| {
-        (x ^= x << 13, x ^= x >> 17, x ^= x << 5);
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
         x as u8
     };
     let noise = (0..64 * 64 * 3).map(&mut byte).collect();
