@@ -18,7 +18,14 @@ const ROWS: usize = 32;
 
 /// Row groups of 32 images of noise of some 12 kB.
 fn write(path: &Path) -> usize {
-    let noise = (0..64 * 64 * 3_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let mut x = 1_u32;
+    let mut byte = |_| {
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        x as u8
+    };
+    let noise = (0..64 * 64 * 3).map(&mut byte).collect();
     let png = Image { width: 64, height: 64, channels: 3, data: noise }.to_png().unwrap();
     let schema = parse_message_type("message m { REQUIRED BYTE_ARRAY image; REQUIRED INT64 label; }").unwrap();
     let plain = WriterProperties::builder().set_dictionary_enabled(false).build();
