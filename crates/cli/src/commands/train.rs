@@ -20,7 +20,7 @@ use crate::failure::{Failure, Result};
 use crate::report::{self, Progress, note, terminal};
 use crate::shared::own_data::{self, OwnDataArgs};
 use crate::shared::preview;
-use crate::shared::ranks::{self, CommArgs, Place};
+use crate::shared::ranks::{CommArgs, Place};
 use crate::shared::recipe;
 use header::Header;
 
@@ -88,7 +88,6 @@ fn run_at(place: &Place, args: &Args) -> Result<()> {
     }
     terminal::catch_interrupts("step")?;
     header.say(&session)?;
-    place.comm.iter().for_each(|c| note(&ranks::in_words(c)));
     session.notes().iter().for_each(|n| note(n));
     let started = Instant::now();
     train(&mut session)?;

@@ -64,6 +64,7 @@ impl CommArgs {
     pub fn meet(&self, name: &str) -> Result<Place> {
         let ranks = Ranks::from_env()?.unwrap_or_else(Ranks::alone);
         quiet_but_first(&ranks);
+        tweedie::data::share_memory(ranks.local_size);
         let choice = report::open_device(&device_of(&ranks, name))?;
         // One rank needs no library, but may be told to use one: to see what that costs.
         let wanted = ranks.size > 1 || self.which != Which::Auto;
