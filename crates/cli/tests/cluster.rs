@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -179,8 +180,24 @@ fn process_of(job: u32, rank: usize) -> Option<i32> {
     pids.filter(|pid| is_below(*pid)).find(|pid| has_rank(*pid)).map(|pid| pid as i32)
 }
 
-fn kill(pid: i32) {
-    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+fn signal(pid: i32, name: &str) -> bool {
+    Command::new("kill").args(["-s", name, &pid.to_string()]).stderr(Stdio::null()).status().unwrap().success()
+}
+
+/// Checkpoints of a run.
+fn checkpoints(run: &Path) -> usize {
+    let entries = fs::read_dir(run.join("checkpoints")).into_iter().flatten().filter_map(|e| e.ok());
+    entries.filter(|e| e.file_name().to_string_lossy().starts_with("step-")).count()
+}
+
+/// Wait until a run has more checkpoints than `before` by two.
+fn wait_for_checkpoints(run: &Path, before: usize, job: &mut Child) {
+    let began = Instant::now();
+    while checkpoints(run) < before + 2 {
+        let ended = job.try_wait().unwrap();
+        assert!(ended.is_none() && began.elapsed() < PATIENCE, "no checkpoints of {run:?}: {ended:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Wait for a job, which has to end by itself.
@@ -209,31 +226,50 @@ fn a_killed_rank_ends_the_job_and_others_go_on() {
     }
     for (mpi, victims) in mpis.into_iter().zip([[2, 0], [1, 1]]) {
         let out = format!("killed-{mpi:?}");
-        let checkpoints = || {
-            let entries = fs::read_dir(dir.join(&out).join("checkpoints")).into_iter().flatten().filter_map(|e| e.ok());
-            entries.filter(|e| e.file_name().to_string_lossy().starts_with("step-")).count()
-        };
+        let run = dir.join(&out);
         for (i, (ranks, victim)) in [(3, victims[0]), (2, victims[1])].into_iter().enumerate() {
-            let before = checkpoints();
+            let before = checkpoints(&run);
             let mut c = match i {
                 0 => begin(dir, Some((mpi, ranks)), CLASSES, &settings, &out),
                 _ => train(dir, Some((mpi, ranks)), &["--resume", &out]),
             };
             let mut job = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-            let began = Instant::now();
-            while checkpoints() < before + 2 {
-                let ended = job.try_wait().unwrap();
-                assert!(ended.is_none() && began.elapsed() < PATIENCE, "no checkpoints of {out}: {ended:?}");
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            wait_for_checkpoints(&run, before, &mut job);
             if let Some(pid) = process_of(job.id(), victim) {
-                kill(pid);
+                signal(pid, "KILL");
             }
             let took = ends(job);
             assert!(took < Duration::from_secs(60), "{mpi:?}: {took:?}");
         }
         succeeds(train(dir, Some((mpi, 1)), &["--resume", &out]));
         assert_eq!(last(&dir.join(&out)), last(&dir.join("whole")), "{mpi:?}");
+    }
+}
+
+/// The first rank, which writes the run and hears from all, stops answering while several operations of the others are under way.
+#[test]
+fn a_stopped_rank_is_named_and_the_run_goes_on() {
+    let tmp = TempDir::new().unwrap();
+    let dir = tmp.path();
+    for mpi in Mpi::all() {
+        let out = format!("stopped-{mpi:?}");
+        let run = dir.join(&out);
+        let mut c = begin(dir, Some((mpi, 3)), CLASSES, &["train.shards=6", "train.epochs=400"], &out);
+        c.args(["--comm-timeout", "9"]); // silent for a third of that
+        let mut job = c.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        wait_for_checkpoints(&run, 0, &mut job);
+        let Some(pid) = process_of(job.id(), 0) else { panic!("rank 0 is gone") };
+        assert!(signal(pid, "STOP"));
+        let mut words = job.stderr.take().unwrap();
+        let took = ends(job);
+        signal(pid, "KILL"); // where mpirun did not
+        let mut said = String::new();
+        words.read_to_string(&mut said).unwrap();
+        assert!(said.contains("rank 0 has not been heard of for 3 s"), "{mpi:?}: {said}");
+        assert!(took < Duration::from_secs(60), "{mpi:?}: {took:?}");
+        // As many steps more as it takes to see that nothing blocks it.
+        let done = losses(&run).len() as u64 / 5 + 2;
+        succeeds(train(dir, Some((mpi, 2)), &["--resume", &out, "--set", &format!("train.epochs={done}")]));
     }
 }
 

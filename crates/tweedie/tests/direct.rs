@@ -141,8 +141,10 @@ fn its_gradients_agree_with_finite_differences() {
     }
 }
 
+type Gradients = Vec<(String, Vec<f32>)>;
+
 /// The encoder's gradients under a loss.
-fn encoder_gradients(m: &mut Model, loss: impl FnOnce(&Model, &Tape) -> Var) -> Vec<(String, Vec<f32>)> {
+fn encoder_gradients(m: &mut Model, loss: impl FnOnce(&Model, &Tape) -> Var) -> Gradients {
     let tape = Tape::new();
     m.params.discard_grads();
     let loss = loss(m, &tape);
@@ -151,13 +153,10 @@ fn encoder_gradients(m: &mut Model, loss: impl FnOnce(&Model, &Tape) -> Var) -> 
     names.into_iter().map(|n| (n.clone(), grad(m, &n))).collect()
 }
 
-fn worst(a: &[(String, Vec<f32>)], b: &[(String, Vec<f32>)]) -> f32 {
-    assert_eq!(a.len(), b.len());
-    let of = |((n, x), (m, y)): (&(String, Vec<f32>), &(String, Vec<f32>))| {
-        assert_eq!(n, m);
-        x.iter().zip(y).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max)
-    };
-    a.iter().zip(b).map(of).fold(0.0, f32::max)
+fn worst(a: &Gradients, b: &Gradients) -> f32 {
+    assert!(a.iter().map(|g| &g.0).eq(b.iter().map(|g| &g.0)));
+    let of = |x: &[f32], y: &[f32]| x.iter().zip(y).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+    a.iter().zip(b).map(|(a, b)| of(&a.1, &b.1)).fold(0.0, f32::max)
 }
 
 /// Where the denoising loss does not reach the encoder, that learns exactly what the twin's would from the same head.

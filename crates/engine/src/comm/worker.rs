@@ -296,10 +296,8 @@ impl Thread {
 
     /// An error if one came before.
     fn whole(&self) -> Result<()> {
-        match lock(&self.shared.failed).is_some() {
-            true => Err(self.shared.failure()),
-            false => Ok(()),
-        }
+        let failed = lock(&self.shared.failed).is_some(); // looked at again for its words: it must not be held
+        if failed { Err(self.shared.failure()) } else { Ok(()) }
     }
 
     /// Remember the first failure: nothing goes on after it.
