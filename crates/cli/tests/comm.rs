@@ -249,7 +249,7 @@ fn ranks_train_one_run_and_any_number_goes_on() {
         let train = |n: usize, args: &[&str]| run(mpirun(&by, n, &[&["train"][..], args].concat()));
         let (code, text, err) = train(2, &[&SHORT[..], &["--out", out]].concat());
         assert_eq!((code, text.trim()), (0, out), "{err}");
-        assert_eq!(err.matches("2 ranks by").count(), 1, "{err}");
+        assert_eq!(err.matches("ranks   2 over").count(), 1, "{err}");
         let (code, text, err) = train(3, &["--resume", out, "--device", "cpu", "--set", "train.epochs=3"]);
         assert_eq!((code, text.trim()), (0, out), "{err}");
     }
