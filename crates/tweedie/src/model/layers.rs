@@ -39,7 +39,7 @@ pub struct DropPath {
 }
 
 impl<'a> Pass<'a> {
-    /// A forward pass without gradient or regularisation.
+    /// A forward pass without regularisation. Whether it has gradients is the tape's affair: one that records has.
     pub fn inference(tape: &'a Tape, params: &'a Params, dtype: DType) -> Pass<'a> {
         Pass { tape, params, dtype, drop: None, recompute: false, self_condition: true }
     }
