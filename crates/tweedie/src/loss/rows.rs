@@ -37,7 +37,7 @@ pub struct Rows {
     pub clean: Option<Vec<bool>>,
     /// A weight per clean token, \[rows·N\], such as less for padding ([`token_weights`]); `None`: 1 for all.
     pub weights: Option<Vec<f32>>,
-    /// Of a part of a batch: tokens over their weight in the whole batch ([`TddLoss::normaliser`], [`MddLoss::normaliser`]), so that the mean
+    /// Of a part of a batch: tokens over their weight in the whole batch ([`TddLoss::normaliser`](super::TddLoss::normaliser), [`MddLoss::normaliser`](super::MddLoss::normaliser)), so that the mean
     /// over parts is the loss of the batch. `None`: these rows are all there is.
     pub normaliser: Option<f64>,
 }
