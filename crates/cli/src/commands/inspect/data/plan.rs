@@ -107,7 +107,7 @@ fn files(rank: &RankPlan) -> String {
     let name = |f: &tweedie::data::FilePlan| {
         let file =
             f.file.file_name().map_or_else(|| f.file.display().to_string(), |n| n.to_string_lossy().into_owned());
-        format!("{file} ({} blocks, {} examples, {})", f.blocks, report::count(f.examples), report::size(f.bytes))
+        format!("{file} (blocks: {}, examples: {}, {})", f.blocks, report::count(f.examples), report::size(f.bytes))
     };
     let more = rank.files.len().saturating_sub(NAMED);
     let mut named: Vec<String> = rank.files.iter().take(NAMED).map(name).collect();
