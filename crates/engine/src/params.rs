@@ -47,7 +47,7 @@ impl Group {
 const GROUPS: [Group; 4] = [Group::Decay, Group::Hidden { parts: 1 }, Group::NoDecay, Group::Frozen];
 
 /// Each parameter starts at a multiple of this many elements: 256 bytes in bf16, the alignment cuBLASLt likes best.
-const ALIGN: usize = 128;
+pub(crate) const ALIGN: usize = 128;
 
 #[derive(Clone, Debug)]
 struct Spec {

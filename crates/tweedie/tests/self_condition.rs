@@ -97,7 +97,6 @@ fn its_layer_starts_at_zero_and_its_gradient_agrees_with_finite_differences() {
     for method in [Method::Tdd, Method::Mdd] {
         let value = |m: &Model| loss(m, &Tape::inference()).value().item().unwrap();
         let new = |own| Model::new(&config(method, own), SIZES, &CPU, DType::F32, 5).unwrap();
-        // The layer comes late among the parameters: those before it start alike.
         let (with, without) = (new(true), new(false));
         let names = |m: &Model| m.params.iter().map(|p| p.0.to_string()).collect::<Vec<_>>();
         assert_eq!(names(&with).len(), names(&without).len() + 1);

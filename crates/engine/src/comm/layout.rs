@@ -4,11 +4,8 @@ use std::ops::Range;
 
 use super::{Collective, Comm, Pending, chunk};
 use crate::error::{Result, ensure};
-use crate::params::{Group, Params, Section};
+use crate::params::{ALIGN, Group, Params, Section};
 use crate::tensor::Tensor;
-
-/// Parts of the flat buffers begin at multiples of this many values, as parameters do.
-const ALIGN: usize = 128;
 
 /// Who keeps the optimizer's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
