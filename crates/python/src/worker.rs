@@ -87,7 +87,8 @@ impl<T: 'static> Worker<T> {
 pub fn wait<R: Send>(py: Python, answer: &mut Receiver<R>, stop: &Stop) -> PyResult<R> {
     let mut raised = None;
     loop {
-        match py.detach(|| answer.recv_timeout(LOOK)) {
+        let waiting = &mut *answer;
+        match py.detach(move || waiting.recv_timeout(LOOK)) {
             Ok(told) => return raised.map_or(Ok(told), Err),
             Err(RecvTimeoutError::Disconnected) => return Err(raised.unwrap_or_else(ended)),
             Err(RecvTimeoutError::Timeout) => {
