@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
 use std::process::ExitCode;
 
 use console::style;
@@ -103,67 +102,36 @@ impl fmt::Display for Failure {
 
 impl From<Error> for Failure {
     fn from(e: Error) -> Failure {
-        match e {
-            Error::NoCuda(why) => {
-                Failure::input("CUDA is not usable on this machine").cause(why).hint("tweedie devices")
-            }
-            Error::Op { op: "device", message } => Failure::input(message).hint("tweedie devices"),
-            Error::Comm { op: "ranks", message } => Failure::input(message).hint("tweedie devices"),
-            Error::OutOfMemory { .. } | Error::Comm { .. } => hinted(Failure::input(e.to_string()), e.hint()),
-            Error::Op { .. } => Failure::ours(e.to_string()),
-            Error::Cuda { .. } | Error::Compile { .. } => hinted(Failure::ours(e.to_string()), e.hint()),
-        }
-    }
-}
-
-/// With the engine's hint, where it has one.
-fn hinted(f: Failure, hint: Option<&str>) -> Failure {
-    match hint {
-        Some(h) => f.hint(h),
-        None => f,
+        tweedie::Error::from(e).into()
     }
 }
 
 impl From<tweedie::Error> for Failure {
     fn from(e: tweedie::Error) -> Failure {
-        use tweedie::data::DataError;
-        match e {
-            tweedie::Error::Engine(e) => e.into(),
-            tweedie::Error::Interrupted => Failure::interrupted(),
-            tweedie::Error::Diverged { ref good, .. } => {
-                let run = good.as_deref().and_then(|g| Path::new(g).parent()?.parent());
-                let run = run.map_or("RUN".into(), |r| r.display().to_string());
-                Failure::input(e.to_string()).hint(format!("tweedie train --resume {run} --set train.lr=LOWER"))
-            }
-            tweedie::Error::Stopped { source, saved } => Failure::from(*source).cause(saved),
-            tweedie::Error::Data(e @ DataError::Missing { .. }) => {
-                Failure::input(e.to_string()).hint("tweedie data inspect PATH")
-            }
-            tweedie::Error::Data(e) => Failure::input(e.to_string()),
-            tweedie::Error::NoData => Failure::input(e.to_string()).hint("tweedie train RECIPE --data PATH"),
-            tweedie::Error::Misfit { what, sets } => {
-                let sets: Vec<String> = sets.iter().map(|s| format!("--set {s}")).collect();
-                Failure::input(what).hint(sets.join(" "))
-            }
-            tweedie::Error::UnknownWord { ref word } => {
-                Failure::input(e.to_string()).hint(format!("tweedie tokenizer show RUN/tokenizer.json {word:?}"))
-            }
-            tweedie::Error::OtherData { ref run, .. } => {
-                Failure::input(e.to_string()).hint(format!("tweedie train --resume {run} --other-data"))
-            }
-            tweedie::Error::OwnData { .. } => Failure::input(e.to_string()).hint("--data PATH"),
-            tweedie::Error::NoRecipe { name, recipes, source } => {
-                let known: Vec<String> = recipes.split(", ").map(String::from).collect();
-                let failure = Failure::input(format!("'{name}' is neither a recipe nor a readable file"))
+        use tweedie::Error as Library;
+        let hint = e.hint();
+        let failure = match e {
+            Library::Interrupted => Failure::interrupted(),
+            Library::Stopped { source, saved } => return Failure::from(*source).cause(saved),
+            Library::Misfit { what, .. } => Failure::input(what),
+            Library::NoRecipe { name, recipes, source } => {
+                Failure::input(format!("'{name}' is neither a recipe nor a readable file"))
                     .cause(source.to_string())
-                    .cause(format!("the recipes are {recipes}"));
-                match tweedie::settings::nearest(&name, &known) {
-                    Some(recipe) => failure.hint(format!("did you mean '{recipe}'? tweedie config show {recipe}")),
-                    None => failure.hint("tweedie config show digits"),
-                }
+                    .cause(format!("the recipes are {recipes}"))
             }
+            Library::Engine(e) => of_engine(e),
             e => Failure::input(e.to_string()),
-        }
+        };
+        Failure { hint, ..failure }
+    }
+}
+
+fn of_engine(e: Error) -> Failure {
+    match e {
+        Error::NoCuda(why) => Failure::input("CUDA is not usable on this machine").cause(why),
+        Error::Op { op: "device", message } | Error::Comm { op: "ranks", message } => Failure::input(message),
+        Error::OutOfMemory { .. } | Error::Comm { .. } => Failure::input(e.to_string()),
+        Error::Op { .. } | Error::Cuda { .. } | Error::Compile { .. } => Failure::ours(e.to_string()),
     }
 }
 

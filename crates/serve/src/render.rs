@@ -67,7 +67,7 @@ fn step<'a>(model: &'a Described, s: &LiveStep) -> Step<'a> {
         rivals: place.top.iter().map(|(id, p)| (*id, short(*p), model.token_text(*id))).collect(),
     };
     let ids: Vec<Option<u32>> = s.places.iter().map(|p| p.id).collect();
-    let classes = s.classes.as_ref().filter(|c| c.len() <= MOST_CLASSES);
+    let classes = s.probabilities.as_ref().filter(|c| c.len() <= MOST_CLASSES);
     Step {
         step: s.step,
         of: s.of,

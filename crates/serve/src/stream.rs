@@ -64,7 +64,7 @@ impl Told {
             Told::Start(_) | Told::Error(_) => 512,
             Told::Step(s) => {
                 let places: usize = s.places.iter().map(|p| 56 + 16 * p.top.len()).sum();
-                64 + places + 8 * s.classes.as_ref().map_or(0, Vec::len)
+                64 + places + 8 * s.probabilities.as_ref().map_or(0, Vec::len)
             }
             Told::Done(done) => match &done.outcome {
                 Outcome::Class(answer) => 256 + 48 * answer.posterior.0.len(),

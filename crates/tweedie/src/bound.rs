@@ -13,6 +13,7 @@ use tweedie_engine::ops::token_scores::{SCORES, token_scores};
 use tweedie_engine::{Device, Noise, Tape, Tensor, rng};
 
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::model::{Context, Input, Model, Pass};
 use crate::process::Process;
 use crate::trained::Trained;
@@ -54,6 +55,7 @@ impl<'a> Conditioned<'a> {
 
 impl Predict for Conditioned<'_> {
     fn scores(&self, input: &Input, t: &[u32], clean: &Tensor) -> Result<Vec<Score>> {
+        interrupt::check()?;
         let tape = Tape::inference();
         let p = Pass::inference(&tape, &self.model.params, self.model.dtype());
         let features = self.model.features(&p, input, t, &self.context)?;

@@ -11,6 +11,7 @@ use crate::config::{Precision, SampleConfig};
 use crate::error::{Error, Result};
 use crate::generate::{Step, Token};
 use crate::image::Image;
+use crate::interrupt;
 use crate::run::{self, Weights};
 use crate::sample::{ClassSampler, Posterior, Prediction, Sampler, argmax, softmax};
 use crate::trained::{Shared, Trained};
@@ -148,6 +149,7 @@ impl<'a> Classifier<'a> {
         let size = if self.trained.model.device() == Device::Cpu { 1 } else { GPU_BATCH };
         let mut answers = Vec::with_capacity(images.len());
         for some in images.chunks(size) {
+            interrupt::check()?;
             let mut batch = some.to_vec();
             batch.resize(size, Image::filled(1, 1, &[0]));
             let all = self.classify_batch(&self.trained.images(&batch)?, &vec![0; size])?;

@@ -2,6 +2,9 @@
 
 mod data;
 
+use std::path::Path;
+
+use crate::settings::nearest;
 pub use data::DataError;
 
 /// Every fallible call returns this.
@@ -126,8 +129,39 @@ impl Error {
         Error::Misfit { what: what.into(), sets: sets.into_iter().collect() }
     }
 
+    /// A command to try, or settings to add, where something helps.
+    pub fn hint(&self) -> Option<String> {
+        use tweedie_engine::Error as Engine;
+        Some(match self {
+            Error::Stopped { source, .. } => return source.hint(),
+            Error::Diverged { good, .. } => {
+                let run = good.as_deref().and_then(|g| Path::new(g).parent()?.parent());
+                let run = run.map_or("RUN".into(), |r| r.display().to_string());
+                format!("tweedie train --resume {run} --set train.lr=LOWER")
+            }
+            Error::Data(DataError::Missing { .. }) => "tweedie data inspect PATH".into(),
+            Error::NoData => "tweedie train RECIPE --data PATH".into(),
+            Error::Misfit { sets, .. } => sets.iter().map(|s| format!("--set {s}")).collect::<Vec<_>>().join(" "),
+            Error::UnknownWord { word } => format!("tweedie tokenizer show RUN/tokenizer.json {word:?}"),
+            Error::OtherData { run, .. } => format!("tweedie train --resume {run} --other-data"),
+            Error::OwnData { .. } => "--data PATH".into(),
+            Error::NoRecipe { name, recipes, .. } => {
+                let known: Vec<String> = recipes.split(", ").map(String::from).collect();
+                match nearest(name, &known) {
+                    Some(recipe) => format!("did you mean '{recipe}'? tweedie config show {recipe}"),
+                    None => "tweedie config show digits".into(),
+                }
+            }
+            Error::Engine(Engine::NoCuda(_) | Engine::Op { op: "device", .. } | Engine::Comm { op: "ranks", .. }) => {
+                "tweedie devices".into()
+            }
+            Error::Engine(e) => return e.hint().map(String::from),
+            _ => return None,
+        })
+    }
+
     /// A file error with its path.
-    pub fn file(path: &std::path::Path, source: std::io::Error) -> Error {
+    pub fn file(path: &Path, source: std::io::Error) -> Error {
         Error::File { path: path.display().to_string(), source }
     }
 }

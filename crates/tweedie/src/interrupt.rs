@@ -1,5 +1,8 @@
 //! Ctrl-C, and the signals of schedulers and closed terminals: the first asks the program to save and stop, the second ends it at once.
+//! What samples or measures is stopped from outside by [`stoppable`], at its next step.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -68,6 +71,41 @@ fn hangups_are_ignored() -> bool {
     let ignored = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
     let mask = ignored.and_then(|m| u64::from_str_radix(m.trim(), 16).ok());
     mask.is_none_or(|m| m >> (SIGHUP - 1) & 1 == 1)
+}
+
+thread_local! {
+    static STOP: RefCell<Option<Rc<dyn Fn() -> bool>>> = const { RefCell::new(None) };
+}
+
+/// Do `work`. `stop` is asked before each step of a sampling or a bound inside, on this thread; once it says so, that ends with
+/// [`Error::Interrupted`].
+///
+/// ```
+/// use tweedie::{Dataset, Error, Classifier, interrupt};
+///
+/// let classifier = Classifier::open("embedded:digits")?;
+/// let image = Dataset::embedded("digits")?.train()?.get(0)?.image;
+/// let stopped = interrupt::stoppable(|| true, || classifier.classify(&image));
+/// assert!(matches!(stopped, Err(Error::Interrupted)));
+/// assert!(classifier.classify(&image).is_ok());
+/// # Ok::<(), Error>(())
+/// ```
+pub fn stoppable<R>(stop: impl Fn() -> bool + 'static, work: impl FnOnce() -> R) -> R {
+    /// Puts what was asked before back, also where the work panics.
+    struct Before(Option<Rc<dyn Fn() -> bool>>);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            STOP.set(self.0.take());
+        }
+    }
+    let _before = Before(STOP.replace(Some(Rc::new(stop))));
+    work()
+}
+
+/// An error where the work of this thread is to stop.
+pub(crate) fn check() -> Result<()> {
+    let stop = STOP.with_borrow(Clone::clone);
+    if stop.is_some_and(|stop| stop()) { Err(Error::Interrupted) } else { Ok(()) }
 }
 
 /// Whether the user has asked to stop since [`install`].

@@ -5,6 +5,7 @@
 
 mod ends;
 mod rank;
+mod score;
 mod template;
 mod trace;
 mod wishes;
@@ -13,6 +14,7 @@ pub(crate) use ends::ending_of;
 pub use ends::{bound_of_texts, free_ending};
 pub(crate) use rank::ranked;
 pub use rank::{CandidateScores, consensus, score_candidates};
+pub use score::TextScore;
 pub use template::{infill, prompt};
 pub use trace::{Step, Token};
 pub use wishes::{Facts, Refusal, UsedFlags, Wishes};

@@ -38,6 +38,8 @@ pub(super) struct Row {
     pub at: usize,
     /// Most likely tokens to tell of.
     pub top: usize,
+    /// Tell all probabilities.
+    pub probabilities: bool,
     /// What the last step came to; of the masked twin V where masked.
     pub tokens: Vec<u32>,
     /// Log-probabilities of the tokens; of those that are committed or revealed one after another, where that happened.
@@ -178,11 +180,12 @@ impl Lane {
                 (read, None)
             }
         };
-        let classes = match net.trained.tokenizer {
-            None => Some(batch.class_logits(&logits, weights.as_deref().filter(|_| weight.is_some()))?),
-            Some(_) => None,
+        let told = net.trained.tokenizer.is_none() || self.rows.iter().any(|row| row.probabilities);
+        let logits = match told {
+            true => Some(batch.row_logits(&logits, weights.as_deref().filter(|_| weight.is_some()))?),
+            false => None,
         };
-        Ok(self.advance(net, read, revealed, classes))
+        Ok(self.advance(net, read, revealed, logits))
     }
 
     /// Write down what the rows came to, and tell it.
@@ -191,7 +194,7 @@ impl Lane {
         net: &Network,
         mut read: Read,
         revealed: Option<(Vec<u32>, Vec<f32>)>,
-        classes: Option<Vec<Vec<f32>>>,
+        logits: Option<Vec<Vec<f32>>>,
     ) -> Vec<Told> {
         let n = net.model().sizes().tokens;
         let (masked, carries) = (matches!(self.kind.walk, Walk::Masked { .. }), self.carried.is_some());
@@ -212,12 +215,12 @@ impl Lane {
             }
             row.carried = carries.then_some(r as u32);
             row.at += 1;
-            let classes = classes.as_ref().map(|all| &all[r]);
-            let step = (row.role == Role::Sample(0)).then(|| live_step(net, row, t, &read, r, classes));
+            let logits = logits.as_ref().map(|all| &all[r]);
+            let step = (row.role == Role::Sample(0)).then(|| live_step(net, row, t, &read, r, logits));
             let end = last.then(|| End {
                 tokens: row.tokens.clone(),
                 log_probs: row.log_probs.clone(),
-                logits: classes.cloned().unwrap_or_default(),
+                logits: logits.cloned().unwrap_or_default(),
             });
             told.push(Told { job: row.job, role: row.role, step, end });
         }
@@ -227,7 +230,7 @@ impl Lane {
 }
 
 /// What is told of the step that `row`, number `r` of its lane, has just taken.
-fn live_step(net: &Network, row: &Row, t: usize, read: &Read, r: usize, classes: Option<&Vec<f32>>) -> LiveStep {
+fn live_step(net: &Network, row: &Row, t: usize, read: &Read, r: usize, logits: Option<&Vec<f32>>) -> LiveStep {
     let (n, vocab) = (row.tokens.len(), net.model().sizes().vocab as u32);
     let place = |i: usize| {
         let k = r * n + i;
@@ -246,9 +249,12 @@ fn live_step(net: &Network, row: &Row, t: usize, read: &Read, r: usize, classes:
         }
     };
     let mut places: Vec<Place> = (0..n).map(place).collect();
-    let classes = classes.map(|logits| softmax(logits));
+    let is_class = net.trained.tokenizer.is_none();
+    let probabilities = logits
+        .filter(|_| is_class || row.probabilities)
+        .map(|logits| logits.chunks_exact(vocab as usize).flat_map(softmax).collect::<Vec<f64>>());
     // Of a class the likeliest one is told, whichever the sampler goes on with.
-    if let (Some(p), Some(place)) = (&classes, places.first_mut()) {
+    if let (true, Some(p), Some(place)) = (is_class, &probabilities, places.first_mut()) {
         let best = argmax(p);
         (place.id, place.p) = (Some(best as u32), p[best]);
     }
@@ -258,7 +264,7 @@ fn live_step(net: &Network, row: &Row, t: usize, read: &Read, r: usize, classes:
         t,
         alpha_bar: net.trained.process.schedule().alpha_bar(t),
         places,
-        classes,
+        probabilities,
     }
 }
 
@@ -409,18 +415,20 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Class logits of each row, guided.
-    fn class_logits(&self, logits: &Tensor, weights: Option<&[f32]>) -> Result<Vec<Vec<f32>>> {
+    /// Logits \[N·V\] of each row, guided.
+    fn row_logits(&self, logits: &Tensor, weights: Option<&[f32]>) -> Result<Vec<Vec<f32>>> {
         let (all, wide, vocab) = (logits.to_vec()?, logits.width(), self.net.model().sizes().vocab);
-        let each = if weights.is_some() { 2 } else { 1 };
+        let narrow = |places: &[f32]| places.chunks_exact(wide).flat_map(|l| &l[..vocab]).copied().collect::<Vec<f32>>();
+        let size = self.n * wide;
         let row = |(r, rows): (usize, &[f32])| match weights {
-            None => rows[..vocab].to_vec(),
+            None => narrow(rows),
             Some(w) => {
-                let (with, without) = (&rows[..vocab], &rows[wide..][..vocab]);
-                without.iter().zip(with).map(|(u, c)| w[r].mul_add(c - u, *u)).collect()
+                let (with, without) = (narrow(&rows[..size]), narrow(&rows[size..]));
+                without.iter().zip(&with).map(|(u, c)| w[r].mul_add(c - u, *u)).collect()
             }
         };
-        Ok(all.chunks_exact(each * wide).enumerate().map(row).collect())
+        let each = if weights.is_some() { 2 * size } else { size };
+        Ok(all.chunks_exact(each).enumerate().map(row).collect())
     }
 }
 

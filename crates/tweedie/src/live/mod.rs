@@ -41,6 +41,8 @@ pub struct Job {
     pub resume: Option<Resume>,
     /// Most likely tokens to tell of at each step, at most 8.
     pub top: usize,
+    /// Tell all probabilities of every token at each step.
+    pub probabilities: bool,
 }
 
 /// Where an earlier run had come to. The samplers argmax and multinomial forget all else, so that the same seed goes on as that run did.
@@ -66,6 +68,7 @@ impl Job {
             min_length: 1,
             resume: None,
             top: 5,
+            probabilities: false,
         }
     }
 }
@@ -98,8 +101,8 @@ pub struct LiveStep {
     pub alpha_bar: f64,
     /// One for each token; one for a class.
     pub places: Vec<Place>,
-    /// Of classes: all probabilities.
-    pub classes: Option<Vec<f64>>,
+    /// All probabilities \[N·V\]: of classes, and of tokens where the job asks for them.
+    pub probabilities: Option<Vec<f64>>,
 }
 
 /// What is known of one token.

@@ -213,6 +213,7 @@ impl LiveModel {
             place: place.unwrap_or(0),
             at,
             top,
+            probabilities: running.job.probabilities,
             tokens: tokens.to_vec(),
             log_probs: vec![0.0; n],
             fixed: committed.clone(),
@@ -415,5 +416,5 @@ fn one_pass(logits: &[f32], top: usize) -> LiveStep {
         committed: true,
         top: order.into_iter().take(top).map(|id| (id, p[id as usize])).collect(),
     };
-    LiveStep { step: 1, of: 1, t: 0, alpha_bar: 1.0, places: vec![place], classes: Some(p) }
+    LiveStep { step: 1, of: 1, t: 0, alpha_bar: 1.0, places: vec![place], probabilities: Some(p) }
 }

@@ -11,6 +11,7 @@ use super::limits::Limits;
 use super::state::scalars;
 use crate::config::{SampleConfig, SamplerKind, Unmasking};
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::process::Process;
 
 /// A network that fills in masked tokens, as the sampler sees it.
@@ -68,6 +69,7 @@ pub(super) fn fill(
     let times = process.schedule().spaced(config.steps);
     network.prepare(&times[..times.len().saturating_sub(1)])?;
     for (i, pair) in times.windows(2).enumerate() {
+        interrupt::check()?;
         let (t, s) = (pair[0], pair[1]);
         let w = guidance_at(config, i, times.len() - 1);
         let seen = &state.tokens;

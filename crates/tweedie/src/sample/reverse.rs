@@ -11,6 +11,7 @@ use super::state::{Asked, Batch, Clean, Prediction, State};
 use super::{Projection, guidance_at, planned_steps};
 use crate::config::SampleConfig;
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::process::{Process, Times};
 
 /// What is to be sampled, by what.
@@ -46,6 +47,7 @@ impl Reverse<'_> {
         check_steps(&steps, process.steps())?;
         denoiser.prepare(&self.times_shown(&steps.iter().map(|at| at.t).collect::<Vec<_>>()))?;
         for (i, &at) in steps.iter().enumerate() {
+            interrupt::check()?;
             let last = at.s == 0;
             state.begin(i, steps.len(), last);
             let w = guidance_at(config, i, steps.len());
