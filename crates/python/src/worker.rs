@@ -46,20 +46,24 @@ pub struct Worker<T> {
 }
 
 impl<T: 'static> Worker<T> {
-    /// Make the `T` on a thread of its own.
-    pub fn start(py: Python, name: &str, make: impl FnOnce() -> tweedie::Result<T> + Send + 'static) -> PyResult<Self> {
+    /// Make the `T` on a thread of its own, and something to know of it.
+    pub fn start<R: Send + 'static>(
+        py: Python,
+        name: &str,
+        make: impl FnOnce() -> tweedie::Result<(T, R)> + Send + 'static,
+    ) -> PyResult<(Self, R)> {
         let (work, todo) = channel::<Work<T>>();
         let (tell, mut made) = channel();
         let body = move || match make() {
-            Ok(mut owned) => {
-                let _ = tell.send(Ok(()));
+            Ok((mut owned, known)) => {
+                let _ = tell.send(Ok(known));
                 todo.into_iter().for_each(|f| f(&mut owned));
             }
             Err(e) => drop(tell.send(Err(e))),
         };
         thread::Builder::new().name(name.into()).spawn(body)?;
-        wait(py, &mut made, &Stop::default())?.map_err(raise)?;
-        Ok(Worker { work })
+        let known = wait(py, &mut made, &Stop::default())?.map_err(raise)?;
+        Ok((Worker { work }, known))
     }
 
     /// Hand over work without waiting for it; what it returns comes later.
@@ -76,10 +80,20 @@ impl<T: 'static> Worker<T> {
         py: Python,
         f: impl FnOnce(&mut T, &Stop) -> tweedie::Result<R> + Send + 'static,
     ) -> PyResult<R> {
+        self.call_raising(py, f, raise)
+    }
+
+    /// As [`Worker::call`]; `or` makes the exception of what the work says.
+    pub fn call_raising<R: Send + 'static>(
+        &self,
+        py: Python,
+        f: impl FnOnce(&mut T, &Stop) -> tweedie::Result<R> + Send + 'static,
+        or: impl FnOnce(tweedie::Error) -> PyErr,
+    ) -> PyResult<R> {
         let stop = Stop::default();
         let told = stop.clone();
         let mut answer = self.send(move |owned| f(owned, &told))?;
-        wait(py, &mut answer, &stop)?.map_err(raise)
+        wait(py, &mut answer, &stop)?.map_err(or)
     }
 }
 

@@ -158,6 +158,13 @@ impl<'a> Classifier<'a> {
         Ok(answers)
     }
 
+    /// Logits of the sampler's last step for images \[B, channels, side, side\], each sampled with the noise of its own id: \[B, …\] on
+    /// the model's device, in rows of a logit for each class or longer.
+    pub fn logits(&self, images: &Tensor, examples: &[u32]) -> Result<Tensor> {
+        check_ids(images, examples)?;
+        batch_invariant(|| self.sampler.logits_tensor(images, examples))
+    }
+
     /// What is on images \[B, channels, side, side\], each sampled with the noise of its own id.
     pub fn classify_batch(&self, images: &Tensor, examples: &[u32]) -> Result<Vec<Answer>> {
         check_ids(images, examples)?;

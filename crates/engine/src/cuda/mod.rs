@@ -4,6 +4,7 @@ mod alloc;
 mod blas;
 mod compiler;
 mod copies;
+mod exchange;
 mod graph;
 mod info;
 mod kernels;

@@ -4,6 +4,7 @@
 //! tells how each came about.
 
 mod ends;
+mod page;
 mod rank;
 mod score;
 mod template;
@@ -12,6 +13,7 @@ mod wishes;
 
 pub(crate) use ends::ending_of;
 pub use ends::{bound_of_texts, free_ending};
+pub use page::trace_page;
 pub(crate) use rank::ranked;
 pub use rank::{CandidateScores, consensus, score_candidates};
 pub use score::TextScore;

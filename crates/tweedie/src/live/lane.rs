@@ -418,7 +418,8 @@ impl<'a> Batch<'a> {
     /// Logits \[N·V\] of each row, guided.
     fn row_logits(&self, logits: &Tensor, weights: Option<&[f32]>) -> Result<Vec<Vec<f32>>> {
         let (all, wide, vocab) = (logits.to_vec()?, logits.width(), self.net.model().sizes().vocab);
-        let narrow = |places: &[f32]| places.chunks_exact(wide).flat_map(|l| &l[..vocab]).copied().collect::<Vec<f32>>();
+        let narrow =
+            |places: &[f32]| places.chunks_exact(wide).flat_map(|l| &l[..vocab]).copied().collect::<Vec<f32>>();
         let size = self.n * wide;
         let row = |(r, rows): (usize, &[f32])| match weights {
             None => narrow(rows),

@@ -1,7 +1,7 @@
 //! Classification: logits of the last step, on the host.
 
 use tweedie_engine::cuda::{Cuda, Graph};
-use tweedie_engine::{Tape, Tensor};
+use tweedie_engine::{DType, Tape, Tensor};
 
 use super::addresses::Addresses;
 use super::denoise::Denoise;
@@ -59,6 +59,15 @@ impl Last {
     fn logits(&self) -> Result<Vec<f32>> {
         let &Last { ref logits, guidance, examples, vocab } = self;
         Prediction { t: 0, logits, guidance, examples, vocab, asked: Asked::nothing() }.logits()
+    }
+
+    /// The same as a tensor \[B, …\] where they were computed, in rows of V or longer. Pairs that are still to be guided go through
+    /// the host.
+    fn tensor(&self) -> Result<Tensor> {
+        match self.guidance {
+            None => Ok(self.logits.reshape(&[self.examples, self.logits.width()])?.cast(DType::F32)?),
+            Some(_) => Ok(Tensor::from_f32(&self.logits.device(), &[self.examples, self.vocab], self.logits()?)?),
+        }
     }
 }
 
@@ -184,6 +193,14 @@ impl<'a> ClassSampler<'a> {
             |c| self.record(c, images, examples),
             replay,
         )
+    }
+
+    /// As [`ClassSampler::logits`] of one draw, as a tensor \[B, …\] on the model's device, in rows of V or longer.
+    pub fn logits_tensor(&self, images: &Tensor, examples: &[u32]) -> Result<Tensor> {
+        let Some(projection) = &self.projection else { return self.twin(images)?.tensor() };
+        let network = Conditioned::new(&self.trained.model, Some(images), 1, self.guided())?;
+        let addresses = Addresses::new(&self.trained.model.device(), examples, self.config.seed)?;
+        self.sample(&network, projection, &addresses, &mut |_| {})?.tensor()
     }
 
     /// As [`ClassSampler::logits`], step by step: `each` sees every prediction.

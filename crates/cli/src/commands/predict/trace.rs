@@ -1,6 +1,5 @@
 //! `tweedie trace`: how a prediction comes about, step by step; in the terminal, as JSON, or as a page to scrub through.
 
-mod page;
 mod terminal;
 
 use std::path::{Path, PathBuf};
@@ -8,10 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use tweedie::config::{SampleConfig, SamplerKind};
 use tweedie::data::Task;
-use tweedie::generate::{Step, TextRequest};
+use tweedie::generate::{Step, TextRequest, trace_page};
 use tweedie::run::Loaded;
 use tweedie::{Classifier, Generator, Image, Tensor};
-use tweedie_figures::Picture;
+use tweedie_figures::{Picture, picture_uri};
 
 use crate::failure::{Failure, Result};
 use crate::report::{self, note};
@@ -177,7 +176,7 @@ impl Trace {
 
     pub fn write(&self, path: &Path, form: Form) -> Result<()> {
         let bytes = match form {
-            Form::Page => page::render(self)?.into_bytes(),
+            Form::Page => trace_page(self, self.picture.as_ref().map(picture_uri).as_deref())?.into_bytes(),
             Form::Json => serde_json::to_vec_pretty(self)?,
         };
         tweedie::files::write_atomic(path, &bytes)?;

@@ -1,0 +1,173 @@
+"""A sampling, step by step."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from tweedie import _tweedie
+from tweedie._results import Answer, Floats, Text
+
+if TYPE_CHECKING:
+    from tweedie._model import Model
+
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, repr=False)
+class Step:
+    """One step of a sampling: what the network says when it is told time ``t``."""
+
+    #: Counted from 1, and how many there are.
+    step: int
+    of: int
+    #: The time.
+    t: int
+    #: ᾱ_t, the share of the signal in what the network saw.
+    alpha_bar: float
+    #: What the step came to, [N]: −1 where the masked twin has masks.
+    tokens: Ids
+    #: Probability of each token, [N].
+    p: Floats
+    #: Entropy of each prediction in nats, [N].
+    entropies: Floats
+    #: Probabilities of all classes, [N, V]; None if they were not asked for.
+    probabilities: Optional[Floats]
+    #: The most likely tokens, [N, K], and their probabilities.
+    top: Ids
+    top_p: Floats
+    #: Which tokens are fixed, and which the sampler has committed, [N].
+    fixed: npt.NDArray[np.bool_]
+    committed: npt.NDArray[np.bool_]
+    _model: "Model"
+
+    @property
+    def text(self) -> str:
+        """The tokens in words: a class, or a text with ▒ for masks."""
+        return self._model._shown(self.tokens)
+
+    def __repr__(self) -> str:
+        return f"Step({self.step}/{self.of}, t={self.t}, {self.text!r})"
+
+
+class Trace:
+    """A sampling that goes on as it is iterated over. Each step is taken when it is asked for, Ctrl-C stops between two.
+
+    >>> import tweedie
+    >>> trace = tweedie.load("embedded:digits").trace(tweedie.example("digits"), steps=4)
+    >>> [step.t for step in trace]
+    [1000, 750, 500, 250]
+    >>> trace.result.label
+    '4'
+    """
+
+    def __init__(self, model: "Model", name: int, about: dict[str, Any], picture: Optional[bytes]) -> None:
+        self._model, self._name, self._about, self._picture = model, name, about, picture
+        self._steps: list[Step] = []
+        self._result: Union[Answer, Text, None] = None
+        # However this ends, the thread of the model forgets it.
+        self._end = weakref.finalize(self, model._native.trace_end, name)
+
+    def __iter__(self) -> Iterator[Step]:
+        """The steps, from the first on: those that were taken, then new ones."""
+        i = 0
+        while True:
+            if i == len(self._steps) and not self._advance():
+                return
+            yield self._steps[i]
+            i += 1
+
+    def _advance(self) -> bool:
+        """Take a step; False at the end."""
+        if self._result is not None:
+            return False
+        told = self._model._native.trace_next(self._name)
+        if "step" in told:
+            self._steps.append(Step(**{"probabilities": None, **told}, _model=self._model))
+            return True
+        if "answer" in told:
+            self._result = self._model._answer(told["answer"])
+        else:
+            self._result = Text.of(told["texts"])
+        self._end()
+        return False
+
+    def pin(self, place: int, token: Union[str, int, None]) -> None:
+        """Fix the token at ``place`` from the next step on, or free it (None); the sampling goes on from there."""
+        if self._result is not None:
+            raise ValueError("the sampling is over; pin tokens while steps are still to come")
+        if isinstance(token, str):
+            ids = self._model.encode(token)
+            if len(ids) != 1:
+                raise ValueError(f"{token!r} is {len(ids)} tokens, and a place has one")
+            token = int(ids[0])
+        self._model._native.trace_pin(self._name, place, token)
+
+    @property
+    def steps(self) -> list[Step]:
+        """All steps; those that are still to come are taken."""
+        while self._advance():
+            pass
+        return list(self._steps)
+
+    @property
+    def result(self) -> Union[Answer, Text]:
+        """What comes out; the steps that are still to come are taken."""
+        while self._advance():
+            pass
+        assert self._result is not None
+        return self._result
+
+    def html(self) -> str:
+        """All steps as one page, with a slider."""
+        result, steps = self.result, self.steps
+        token = self._model._token
+        places = lambda s: [  # noqa: E731
+            {
+                "text": None if s.tokens[i] < 0 else token(int(s.tokens[i])),
+                "p": float(s.p[i]),
+                "entropy": float(s.entropies[i]),
+                "top": [[token(int(k)), float(p)] for k, p in zip(s.top[i], s.top_p[i])],
+            }
+            for i in range(len(s.tokens))
+        ]
+        told = {
+            **self._about,
+            "result": str(result),
+            "steps": [{"t": s.t, "alpha_bar": s.alpha_bar, "tokens": places(s)} for s in steps],
+        }
+        if isinstance(result, Answer):
+            told["heat"] = heat(self._model.classes, [s.probabilities[0] for s in steps if s.probabilities is not None])
+        uri = self._picture and "data:image/png;base64," + base64.b64encode(self._picture).decode()
+        return _tweedie.trace_page(json.dumps(told), uri or None)
+
+    def save(self, path: str) -> None:
+        """Write :meth:`html` to a file."""
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(self.html())
+
+    def __repr__(self) -> str:
+        if self._result is not None:
+            return f"Trace({len(self._steps)} steps, {str(self._result)!r})"
+        return f"Trace({len(self._steps)} steps so far)"
+
+    def _repr_html_(self) -> str:
+        height = 640 if isinstance(self.result, Answer) else 560
+        page = html.escape(self.html(), quote=True)
+        return f'<iframe srcdoc="{page}" style="width:100%;height:{height}px;border:0" sandbox="allow-scripts"></iframe>'
+
+
+def heat(classes: list[str], steps: list[Floats]) -> dict[str, Any]:
+    """Probabilities of the classes that matter, over the steps."""
+    every = np.stack(steps)
+    matter = sorted(range(len(classes)), key=lambda c: -every[:, c].max())[:16]
+    matter.sort(key=lambda c: -every[-1, c])
+    return {"classes": [classes[c] for c in matter], "p": every[:, matter].tolist()}
