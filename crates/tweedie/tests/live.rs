@@ -257,6 +257,32 @@ fn texts_are_those_of_the_generator() {
     }
 }
 
+/// All probabilities of a step are the distributions whose entropies and likeliest tokens are told, and telling them changes nothing.
+#[test]
+fn probabilities_are_those_of_the_entropies() {
+    for like in [CAPTION, Like { method: Method::Mdd, ..CAPTION }, Like { per_token: true, ..CAPTION }] {
+        let t = trained(like);
+        let vocab = t.model.sizes().vocab;
+        for guidance in [1.0, 2.5] {
+            let s = SampleConfig { guidance, ..sample(4, SamplerKind::Multinomial, 3) };
+            let job = Job { image: Some(image(2)), ..Job::new(&s) };
+            let plain = together(&t, std::slice::from_ref(&job), 0).remove(0);
+            let told = together(&t, &[Job { probabilities: true, ..job }], 0).remove(0);
+            assert_eq!(told.1, plain.1);
+            for (step, without) in told.0.iter().zip(&plain.0) {
+                assert_eq!((&step.places, &without.probabilities), (&without.places, &None));
+                let all = step.probabilities.as_ref().unwrap();
+                assert_eq!(all.len(), TOKENS * vocab);
+                for (p, place) in all.chunks_exact(vocab).zip(&step.places) {
+                    let entropy = -p.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum::<f64>();
+                    assert!((p.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+                    assert!((entropy - place.entropy).abs() < 1e-4, "{entropy} and {}", place.entropy);
+                }
+            }
+        }
+    }
+}
+
 /// More rows than the direct kernel of products takes on its own account.
 #[test]
 fn hundreds_of_rows_change_nothing() {

@@ -156,7 +156,7 @@ def _run(
     if isinstance(data, (str, os.PathLike)):
         path = os.fsdecode(data)
     elif data is not None:
-        share = hold_out if validation is not None or hold_out is not None or resume else 0.1
+        share = hold_out if validation is not None or hold_out is not None else 0.1
         own = own_data(data, validation, test, classes, share, packed)
     if path is None and (validation is not None or test is not None) and own is None:
         raise ValueError("validation and test go with data that are a sequence")
