@@ -3,6 +3,7 @@
 //! A model of the library belongs to one thread ([`std::rc::Rc`], the device's graphs); Python hands objects from thread to thread as it
 //! likes. So each has a thread of its own, which is handed one piece of work after another. Whoever waits has let go of the GIL and looks for signals.
 
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -43,6 +44,8 @@ type Work<T> = Box<dyn FnOnce(&mut T) + Send>;
 /// A thread that owns a `T`. It ends when this is dropped and its work is done.
 pub struct Worker<T> {
     work: Sender<Work<T>>,
+    /// A fork copies this and not the thread.
+    process: u32,
 }
 
 impl<T: 'static> Worker<T> {
@@ -63,11 +66,16 @@ impl<T: 'static> Worker<T> {
         };
         thread::Builder::new().name(name.into()).spawn(body)?;
         let known = wait(py, &mut made, &Stop::default())?.map_err(raise)?;
-        Ok((Worker { work }, known))
+        Ok((Worker { work, process: process::id() }, known))
     }
 
     /// Hand over work without waiting for it; what it returns comes later.
     pub fn send<R: Send + 'static>(&self, f: impl FnOnce(&mut T) -> R + Send + 'static) -> PyResult<Receiver<R>> {
+        if self.process != process::id() {
+            return Err(PyRuntimeError::new_err(
+                "this model was loaded before the process was forked, and its thread is not in this one; load it here, or start processes by \"spawn\"",
+            ));
+        }
         let (tell, told) = channel();
         let work = Box::new(move |owned: &mut T| drop(tell.send(f(owned))));
         self.work.send(work).map_err(|_| ended())?;

@@ -275,7 +275,7 @@ fn probabilities_are_those_of_the_entropies() {
                 assert_eq!(all.len(), TOKENS * vocab);
                 for (p, place) in all.chunks_exact(vocab).zip(&step.places) {
                     let entropy = -p.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum::<f64>();
-                    assert!((p.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+                    assert!((p.iter().sum::<f64>() - 1.0).abs() < 1e-5);
                     assert!((entropy - place.entropy).abs() < 1e-4, "{entropy} and {}", place.entropy);
                 }
             }

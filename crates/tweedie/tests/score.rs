@@ -18,7 +18,8 @@ fn open(name: &str) -> Loaded {
 
 /// Each example by itself, so that its noise is that of number 0.
 fn in_a_set(loaded: &Loaded, texts: Texts) -> (f64, f64) {
-    let settings = SequenceConfig { tokens: loaded.trained.model.sizes().tokens, ..loaded.config.data.sequence_config() };
+    let settings =
+        SequenceConfig { tokens: loaded.trained.model.sizes().tokens, ..loaded.config.data.sequence_config() };
     let set = Sequences::new(texts, loaded.trained.tokenizer().unwrap().clone(), &settings).unwrap();
     let b = bounds(&loaded.trained, &set, &loaded.config, DRAWS, 0).unwrap().bounds;
     (b.nats.iter().sum(), b.weight.iter().sum())

@@ -180,12 +180,12 @@ impl Lane {
                 (read, None)
             }
         };
-        let told = net.trained.tokenizer.is_none() || self.rows.iter().any(|row| row.probabilities);
-        let logits = match told {
-            true => Some(batch.row_logits(&logits, weights.as_deref().filter(|_| weight.is_some()))?),
-            false => None,
+        let all = match net.trained.tokenizer {
+            None => All::Classes(batch.class_logits(&logits, weights.as_deref().filter(|_| weight.is_some()))?),
+            Some(_) if self.rows.iter().any(|row| row.probabilities) => All::Tokens(picked.probabilities()?),
+            Some(_) => All::Untold,
         };
-        Ok(self.advance(net, read, revealed, logits))
+        Ok(self.advance(net, read, revealed, &all))
     }
 
     /// Write down what the rows came to, and tell it.
@@ -194,7 +194,7 @@ impl Lane {
         net: &Network,
         mut read: Read,
         revealed: Option<(Vec<u32>, Vec<f32>)>,
-        logits: Option<Vec<Vec<f32>>>,
+        all: &All,
     ) -> Vec<Told> {
         let n = net.model().sizes().tokens;
         let (masked, carries) = (matches!(self.kind.walk, Walk::Masked { .. }), self.carried.is_some());
@@ -215,12 +215,11 @@ impl Lane {
             }
             row.carried = carries.then_some(r as u32);
             row.at += 1;
-            let logits = logits.as_ref().map(|all| &all[r]);
-            let step = (row.role == Role::Sample(0)).then(|| live_step(net, row, t, &read, r, logits));
+            let step = (row.role == Role::Sample(0)).then(|| live_step(net, row, t, &read, r, all));
             let end = last.then(|| End {
                 tokens: row.tokens.clone(),
                 log_probs: row.log_probs.clone(),
-                logits: logits.cloned().unwrap_or_default(),
+                logits: all.logits(r),
             });
             told.push(Told { job: row.job, role: row.role, step, end });
         }
@@ -229,8 +228,27 @@ impl Lane {
     }
 }
 
+/// What is told of a step besides the tokens, for each row.
+enum All {
+    Untold,
+    /// Logits of the classes.
+    Classes(Vec<Vec<f32>>),
+    /// Probabilities of all tokens.
+    Tokens(Vec<Vec<f64>>),
+}
+
+impl All {
+    /// What a class is told by at the end of row `r`.
+    fn logits(&self, r: usize) -> Vec<f32> {
+        match self {
+            All::Classes(logits) => logits[r].clone(),
+            All::Tokens(_) | All::Untold => Vec::new(),
+        }
+    }
+}
+
 /// What is told of the step that `row`, number `r` of its lane, has just taken.
-fn live_step(net: &Network, row: &Row, t: usize, read: &Read, r: usize, logits: Option<&Vec<f32>>) -> LiveStep {
+fn live_step(net: &Network, row: &Row, t: usize, read: &Read, r: usize, all: &All) -> LiveStep {
     let (n, vocab) = (row.tokens.len(), net.model().sizes().vocab as u32);
     let place = |i: usize| {
         let k = r * n + i;
@@ -249,12 +267,13 @@ fn live_step(net: &Network, row: &Row, t: usize, read: &Read, r: usize, logits: 
         }
     };
     let mut places: Vec<Place> = (0..n).map(place).collect();
-    let is_class = net.trained.tokenizer.is_none();
-    let probabilities = logits
-        .filter(|_| is_class || row.probabilities)
-        .map(|logits| logits.chunks_exact(vocab as usize).flat_map(softmax).collect::<Vec<f64>>());
+    let probabilities = match all {
+        All::Classes(logits) => Some(softmax(&logits[r])),
+        All::Tokens(p) if row.probabilities => Some(p[r].clone()),
+        All::Tokens(_) | All::Untold => None,
+    };
     // Of a class the likeliest one is told, whichever the sampler goes on with.
-    if let (true, Some(p), Some(place)) = (is_class, &probabilities, places.first_mut()) {
+    if let (All::Classes(_), Some(p), Some(place)) = (all, &probabilities, places.first_mut()) {
         let best = argmax(p);
         (place.id, place.p) = (Some(best as u32), p[best]);
     }
@@ -415,21 +434,18 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Logits \[N·V\] of each row, guided.
-    fn row_logits(&self, logits: &Tensor, weights: Option<&[f32]>) -> Result<Vec<Vec<f32>>> {
+    /// Class logits of each row, guided.
+    fn class_logits(&self, logits: &Tensor, weights: Option<&[f32]>) -> Result<Vec<Vec<f32>>> {
         let (all, wide, vocab) = (logits.to_vec()?, logits.width(), self.net.model().sizes().vocab);
-        let narrow =
-            |places: &[f32]| places.chunks_exact(wide).flat_map(|l| &l[..vocab]).copied().collect::<Vec<f32>>();
-        let size = self.n * wide;
+        let each = if weights.is_some() { 2 } else { 1 };
         let row = |(r, rows): (usize, &[f32])| match weights {
-            None => narrow(rows),
+            None => rows[..vocab].to_vec(),
             Some(w) => {
-                let (with, without) = (narrow(&rows[..size]), narrow(&rows[size..]));
-                without.iter().zip(&with).map(|(u, c)| w[r].mul_add(c - u, *u)).collect()
+                let (with, without) = (&rows[..vocab], &rows[wide..][..vocab]);
+                without.iter().zip(with).map(|(u, c)| w[r].mul_add(c - u, *u)).collect()
             }
         };
-        let each = if weights.is_some() { 2 * size } else { size };
-        Ok(all.chunks_exact(each).enumerate().map(row).collect())
+        Ok(all.chunks_exact(each * wide).enumerate().map(row).collect())
     }
 }
 
@@ -444,6 +460,17 @@ struct Picked<'a> {
 }
 
 impl Picked<'_> {
+    /// The distributions that tokens are chosen from, \[N·V\] of each row.
+    fn probabilities(&self) -> Result<Vec<Vec<f64>>> {
+        let (n, vocab) = (self.batch.n, self.batch.net.model().sizes().vocab);
+        let Some(p) = self.choose(false, true)?.probabilities else {
+            return Err(Error::Input("there are no probabilities to tell".into()));
+        };
+        let row = |p: &[f32]| p.iter().copied().map(f64::from).collect::<Vec<f64>>();
+        let of_row = |rows: &[f32]| rows.chunks_exact(p.width()).flat_map(|p| row(&p[..vocab])).collect();
+        Ok(p.to_vec()?.chunks_exact(n * p.width()).map(of_row).collect())
+    }
+
     fn choose(&self, drawn: bool, probabilities: bool) -> Result<Chosen> {
         let Picked { batch, logits, weight, banned } = *self;
         let (noise, fixed) = (batch.noise(DRAWS, 0)?, batch.ids(|row| &row.fixed, 1)?);
