@@ -23,8 +23,7 @@ const BETA: f64 = 1.2;
 /// # Ok::<(), tweedie::Error>(())
 /// ```
 pub fn bleu<S: AsRef<str>>(references: &[Vec<S>], captions: &[S]) -> Result<Vec<BleuCounts>> {
-    let grams = grams(references, captions)?;
-    Ok(grams.par_iter().map(|(caption, references)| bleu_counts(caption, references)).collect())
+    Ok(bleu_of(&texts(references, captions)?))
 }
 
 /// The ROUGE-L of each image.
@@ -35,14 +34,14 @@ pub fn rouge_l<S: AsRef<str>>(references: &[Vec<S>], captions: &[S]) -> Result<V
 
 /// The CIDEr-D of each image, with document frequencies of these references.
 pub fn cider_d<S: AsRef<str>>(references: &[Vec<S>], captions: &[S]) -> Result<Vec<f64>> {
-    Ok(cider_d_of(&grams(references, captions)?))
+    Ok(cider_d_of(&grams(&texts(references, captions)?)))
 }
 
 /// All scores.
 pub fn score<S: AsRef<str>>(references: &[Vec<S>], captions: &[S]) -> Result<CaptionScores> {
-    let grams = grams(references, captions)?;
-    let counts: Vec<BleuCounts> = grams.par_iter().map(|(c, r)| bleu_counts(c, r)).collect();
-    let cider_d = cider_d_of(&grams);
+    let texts = texts(references, captions)?;
+    let counts = bleu_of(&texts);
+    let cider_d = cider_d_of(&grams(&texts));
     let rouge_l = rouge_l_of(references, captions);
     let per_image = counts.into_iter().zip(rouge_l).zip(cider_d);
     Ok(CaptionScores::of(per_image.map(|((bleu, rouge_l), cider_d)| ImageScores { bleu, rouge_l, cider_d }).collect()))
@@ -62,35 +61,70 @@ pub(super) fn check<S>(references: &[Vec<S>], captions: &[S]) -> Result<()> {
     Ok(())
 }
 
-/// Of each image the n-grams of its caption and of its references.
-fn grams<S: AsRef<str>>(references: &[Vec<S>], captions: &[S]) -> Result<Vec<(Grams, Vec<Grams>)>> {
+/// Of each image the words of its caption and of its references.
+type Texts = Vec<(Vec<u32>, Vec<Vec<u32>>)>;
+
+fn texts<S: AsRef<str>>(references: &[Vec<S>], captions: &[S]) -> Result<Texts> {
     check(references, captions)?;
     let mut words = Words::default();
-    let texts: Vec<_> = captions
-        .iter()
-        .zip(references)
-        .map(|(c, r)| (words.ids(c.as_ref()), r.iter().map(|t| words.ids(t.as_ref())).collect::<Vec<_>>()))
-        .collect();
-    Ok(texts.par_iter().map(|(c, r)| (Grams::of(c), r.iter().map(|t| Grams::of(t)).collect())).collect())
+    let pairs = captions.iter().zip(references);
+    Ok(pairs.map(|(c, r)| (words.ids(c.as_ref()), r.iter().map(|t| words.ids(t.as_ref())).collect())).collect())
 }
 
-pub(super) fn bleu_counts(caption: &Grams, references: &[Grams]) -> BleuCounts {
-    let length = caption.words;
-    let closest = references.iter().map(|r| (r.words.abs_diff(length), r.words)).min().map_or(0, |c| c.1);
+fn grams(texts: &Texts) -> Vec<(Grams, Vec<Grams>)> {
+    texts.par_iter().map(|(c, r)| (Grams::of(c), r.iter().map(|t| Grams::of(t)).collect())).collect()
+}
+
+fn bleu_of(texts: &Texts) -> Vec<BleuCounts> {
+    texts.par_iter().map(|(caption, references)| bleu_counts(caption, references)).collect()
+}
+
+/// The counts of a caption against its references. Captions are short: comparing all places costs less than sorting n-grams.
+pub(super) fn bleu_counts(caption: &[u32], references: &[Vec<u32>]) -> BleuCounts {
+    let length = caption.len();
+    let closest = references.iter().map(|r| (r.len().abs_diff(length), r.len())).min().map_or(0, |c| c.1);
     let mut counts = BleuCounts {
         guess: std::array::from_fn(|k| length.saturating_sub(k) as u64),
         length: length as u64,
         reference: closest as u64,
         ..BleuCounts::default()
     };
-    let mut most = vec![0; caption.len()];
+    let mut most = vec![[0u32; N]; length];
+    let mut here = vec![[0u32; N]; length];
     for r in references {
-        caption.shared(r).for_each(|(here, there)| most[here] = r.count_at(there).max(most[here]));
+        here.fill([0; N]);
+        each_run(caption, r, |i, _, run| here[i][..run].iter_mut().for_each(|c| *c += 1));
+        most.iter_mut().flatten().zip(here.iter().flatten()).for_each(|(m, h)| *m = u32::max(*m, *h));
     }
-    for ((g, n), most) in caption.iter().zip(most) {
-        counts.correct[g.order()] += n.min(most) as u64;
+    // Those of the caption itself; an n-gram counts where it is seen first.
+    here.fill([0; N]);
+    let mut earlier = vec![0; length];
+    each_run(caption, caption, |i, j, run| {
+        here[i][..run].iter_mut().for_each(|c| *c += 1);
+        if j < i {
+            earlier[i] = run.max(earlier[i]);
+        }
+    });
+    for ((most, here), earlier) in most.iter().zip(&here).zip(earlier) {
+        for n in earlier..N {
+            counts.correct[n] += u64::from(u32::min(most[n], here[n]));
+        }
     }
     counts
+}
+
+/// Each pair of places from which `a` and `b` have the same words, and how many, up to N.
+fn each_run(a: &[u32], b: &[u32], mut see: impl FnMut(usize, usize, usize)) {
+    // Of the place behind in `a`, by place in `b`.
+    let mut behind = vec![0u8; b.len() + 1];
+    for (i, x) in a.iter().enumerate().rev() {
+        for (j, y) in b.iter().enumerate() {
+            behind[j] = if x == y { (behind[j + 1] + 1).min(N as u8) } else { 0 };
+            if behind[j] > 0 {
+                see(i, j, behind[j] as usize);
+            }
+        }
+    }
 }
 
 fn cider_d_of(images: &[(Grams, Vec<Grams>)]) -> Vec<f64> {
@@ -179,10 +213,34 @@ mod tests {
 
     #[test]
     fn the_closest_reference_is_the_shorter_of_two() {
-        let g = |n: usize| Grams::of(&vec![0; n]);
+        let g = |n: usize| vec![0; n];
         assert_eq!(bleu_counts(&g(5), &[g(7), g(3), g(9)]).reference, 3);
         // Clipped: five times the word where a reference has it at most nine times, twice where at most twice.
         assert_eq!(bleu_counts(&g(5), &[g(2)]).correct, [2, 1, 0, 0]);
+    }
+
+    /// Against the definition: for each different n-gram the least of its counts, the caption's and the most of a reference.
+    #[test]
+    fn correct_n_grams_are_those_counted_one_by_one() {
+        let mut state = 1u32;
+        let mut text = |most: u32| -> Vec<u32> {
+            let mut next = |n: u32| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 16) % n
+            };
+            (0..next(most)).map(|_| next(3)).collect()
+        };
+        for _ in 0..500 {
+            let (caption, references) = (text(12), vec![text(15), text(15), text(3)]);
+            let got = bleu_counts(&caption, &references).correct;
+            for n in 1..=N {
+                let count = |t: &[u32], g: &[u32]| t.windows(n).filter(|w| *w == g).count();
+                let different: std::collections::BTreeSet<&[u32]> = caption.windows(n).collect();
+                let most = |g: &[u32]| references.iter().map(|r| count(r, g)).max().unwrap_or(0);
+                let want: usize = different.iter().map(|g| count(&caption, g).min(most(g))).sum();
+                assert_eq!(got[n - 1], want as u64, "{caption:?} {references:?}");
+            }
+        }
     }
 
     #[test]
