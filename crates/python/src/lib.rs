@@ -6,6 +6,7 @@
 //! | `images`, `wishes` | what callers hand over |
 //! | `data` | the data sets that are inside |
 //! | `model`, `trace` | a trained model, and one of its samplings step by step |
+//! | `metrics` | pycocoevalcap's scorers, diversity, CLIPScore |
 //! | `train` | trainings, on paths and on sequences of Python's |
 //! | `plug` | schedules, samplers and denoisers that are written in Python |
 //! | `tensor` | arrays without a copy: the buffer protocol, DLPack |
@@ -13,6 +14,7 @@
 mod data;
 mod errors;
 mod images;
+mod metrics;
 mod model;
 mod plug;
 mod tensor;
@@ -50,6 +52,7 @@ fn trace_page(trace: &str, image: Option<&str>) -> PyResult<String> {
 fn _tweedie(m: &Bound<PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add("Error", m.py().get_type::<errors::TweedieError>())?;
+    metrics::register(m)?;
     m.add_class::<model::PyModel>()?;
     m.add_class::<tensor::PyTensor>()?;
     m.add_class::<plug::PySchedule>()?;

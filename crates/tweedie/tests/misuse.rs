@@ -398,13 +398,13 @@ fn scores_of_nothing() {
     none.add(&[1.0], &[0]);
     assert_eq!(none.report().examples, 0);
     let text = || "a dog".to_string();
-    assert!(captions::score(&[], &[]).is_err() && captions::score(&[vec![]], &[text()]).is_err());
+    assert!(captions::score::<String>(&[], &[]).is_err() && captions::score(&[vec![]], &[text()]).is_err());
     assert!(captions::score(&[vec![text()]], &[]).is_err());
     let one = captions::score(&[vec![text()]], &[String::new()]).unwrap();
     let two = captions::score(&[vec![text()], vec![text()]], &[text(), text()]).unwrap();
     assert!(one.bootstrap_difference(&two, 3, 0).is_err());
     one.bootstrap(0, 0);
     captions::CaptionScores { per_image: vec![], ..one }.bootstrap(2, 0);
-    assert_eq!((diversity(&[]).captions, diversity(&[String::new()]).captions), (0, 1));
+    assert_eq!((diversity::<String>(&[]).captions, diversity(&[String::new()]).captions), (0, 1));
     assert_eq!((clip::ClipScore::of(&[]).pairs, clip::cosine(&[1.0], &[]), clip::derangement(0, 1).len()), (0, 0.0, 0));
 }

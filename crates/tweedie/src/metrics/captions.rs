@@ -1,22 +1,13 @@
 //! BLEU, ROUGE-L and CIDEr-D of captions, as `pycocoevalcap` computes them, with bootstrap intervals over images.
 
-use std::collections::HashMap;
-
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::ngrams::N;
 use super::ptb::tokenize_all;
+use super::tokenized;
 use crate::error::{Error, Result};
 use crate::random::{Draw, Stream};
-
-/// Longest n-gram of BLEU and CIDEr-D.
-pub(super) const N: usize = 4;
-/// Width of CIDEr-D's penalty on a difference of lengths.
-const SIGMA: f64 = 6.0;
-/// How much ROUGE-L favours recall.
-const BETA: f64 = 1.2;
-/// Not a word: fills n-grams shorter than four.
-const NO_WORD: u32 = u32::MAX;
 
 /// The scores of a set of captions. BLEU and ROUGE-L lie in 0..1, CIDEr-D in 0..10.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -72,6 +63,13 @@ pub struct Intervals {
 }
 
 impl BleuCounts {
+    /// The counts of several captions as one.
+    pub fn total(all: &[BleuCounts]) -> BleuCounts {
+        let mut total = BleuCounts::default();
+        all.iter().for_each(|c| total.add(c));
+        total
+    }
+
     fn add(&mut self, o: &BleuCounts) {
         for k in 0..N {
             self.correct[k] += o.correct[k];
@@ -107,61 +105,32 @@ impl BleuCounts {
 /// assert!(score(&references, &["a dog".into(), "a bed".into()])?.cider_d < same.cider_d);
 /// # Ok::<(), tweedie::Error>(())
 /// ```
-pub fn score(references: &[Vec<String>], captions: &[String]) -> Result<CaptionScores> {
-    if references.len() != captions.len() {
-        return Err(Error::Input(format!("{} captions for {} images", captions.len(), references.len())));
-    }
-    if let Some(i) = references.iter().position(|r| r.is_empty()) {
-        return Err(Error::Input(format!("image {i} has no reference caption")));
-    }
-    if captions.is_empty() {
-        return Err(Error::Input("there is no caption to score".into()));
-    }
+pub fn score<S: AsRef<str>>(references: &[Vec<S>], captions: &[S]) -> Result<CaptionScores> {
+    tokenized::check(references, captions)?;
     // References and captions are two texts, each read from top to bottom.
-    let flat: Vec<&str> = references.iter().flatten().map(String::as_str).collect();
+    let flat: Vec<&str> = references.iter().flatten().map(|s| s.as_ref()).collect();
     let mut flat = tokenize_all(&flat).into_iter();
-    let captions: Vec<&str> = captions.iter().map(String::as_str).collect();
-    let texts = references.iter().zip(tokenize_all(&captions));
-    let texts: Vec<Vec<String>> = texts.map(|(r, c)| flat.by_ref().take(r.len()).chain([c]).collect()).collect();
-    Ok(score_tokenized(&texts))
-}
-
-/// As [`score`]; each image has its references and, last, the caption, all tokenized.
-fn score_tokenized(texts: &[Vec<String>]) -> CaptionScores {
-    let mut words = Words::default();
-    let images: Vec<Vec<Vec<u32>>> = texts.iter().map(|image| image.iter().map(|t| words.ids(t)).collect()).collect();
-    let grams: Vec<Vec<Grams>> = images.par_iter().map(|i| i.iter().map(|t| Grams::of(t)).collect()).collect();
-    let frequency = document_frequency(&grams);
-    let log_images = (images.len() as f64).ln();
-    let per_image: Vec<ImageScores> = grams
-        .par_iter()
-        .zip(texts)
-        .map(|(grams, texts)| {
-            let Some((caption, references)) = grams.split_last() else {
-                return ImageScores { bleu: BleuCounts::default(), rouge_l: 0.0, cider_d: 0.0 };
-            };
-            let (text, others) = texts.split_last().map_or(("", &texts[..]), |(t, o)| (t.as_str(), o));
-            ImageScores {
-                bleu: bleu_counts(caption, references),
-                rouge_l: rouge_l(text, others),
-                cider_d: cider_d(caption, references, &frequency, log_images),
-            }
-        })
-        .collect();
-    let mut counts = BleuCounts::default();
-    per_image.iter().for_each(|i| counts.add(&i.bleu));
-    let mean = |f: fn(&ImageScores) -> f64| per_image.iter().map(f).sum::<f64>() / per_image.len().max(1) as f64;
-    CaptionScores {
-        images: per_image.len(),
-        bleu: counts.scores(),
-        rouge_l: mean(|i| i.rouge_l),
-        cider_d: mean(|i| i.cider_d),
-        length_ratio: counts.length as f64 / counts.reference.max(1) as f64,
-        per_image,
-    }
+    let captions: Vec<&str> = captions.iter().map(|s| s.as_ref()).collect();
+    let references: Vec<Vec<String>> = references.iter().map(|r| flat.by_ref().take(r.len()).collect()).collect();
+    tokenized::score(&references, &tokenize_all(&captions))
 }
 
 impl CaptionScores {
+    /// Of what each image adds.
+    pub fn of(per_image: Vec<ImageScores>) -> CaptionScores {
+        let mut counts = BleuCounts::default();
+        per_image.iter().for_each(|i| counts.add(&i.bleu));
+        let mean = |f: fn(&ImageScores) -> f64| per_image.iter().map(f).sum::<f64>() / per_image.len().max(1) as f64;
+        CaptionScores {
+            images: per_image.len(),
+            bleu: counts.scores(),
+            rouge_l: mean(|i| i.rouge_l),
+            cider_d: mean(|i| i.cider_d),
+            length_ratio: counts.length as f64 / counts.reference.max(1) as f64,
+            per_image,
+        }
+    }
+
     /// Bootstrap over images: `draws` sets of as many images, drawn with replacement. The document frequencies of CIDEr-D
     /// stay those of all images.
     pub fn bootstrap(&self, draws: usize, seed: u64) -> Intervals {
@@ -216,159 +185,6 @@ fn interval95(mut values: Vec<f64>) -> [f64; 2] {
     [at(0.025), at(0.975)]
 }
 
-/// Numbers for words.
-#[derive(Default)]
-pub(super) struct Words(HashMap<String, u32>);
-
-impl Words {
-    /// The words of a tokenized text: as Python's `split()`, at any white space.
-    pub fn ids(&mut self, text: &str) -> Vec<u32> {
-        let python_space = |c: char| c.is_whitespace() || matches!(c, '\x1c'..='\x1f');
-        let words = text.split(python_space).filter(|w| !w.is_empty());
-        words.map(|w| self.id(w)).collect()
-    }
-
-    fn id(&mut self, word: &str) -> u32 {
-        if let Some(&i) = self.0.get(word) {
-            return i;
-        }
-        let i = self.0.len() as u32;
-        self.0.insert(word.into(), i);
-        i
-    }
-}
-
-/// The n-grams of a text with their counts, sorted.
-pub(super) struct Grams {
-    pub words: usize,
-    pub counts: Vec<(Gram, u32)>,
-}
-
-pub(super) type Gram = [u32; N];
-
-/// n of an n-gram, less one.
-pub(super) fn order(g: &Gram) -> usize {
-    g.iter().filter(|w| **w != NO_WORD).count() - 1
-}
-
-impl Grams {
-    pub fn of(words: &[u32]) -> Grams {
-        let mut all = Vec::with_capacity(N * words.len());
-        for n in 1..=N {
-            for w in words.windows(n) {
-                let mut g = [NO_WORD; N];
-                g[..n].copy_from_slice(w);
-                all.push(g);
-            }
-        }
-        all.sort_unstable();
-        let mut counts: Vec<(Gram, u32)> = Vec::with_capacity(all.len());
-        for g in all {
-            match counts.last_mut() {
-                Some(last) if last.0 == g => last.1 += 1,
-                _ => counts.push((g, 1)),
-            }
-        }
-        Grams { words: words.len(), counts }
-    }
-
-    pub fn count(&self, g: &Gram) -> u32 {
-        self.counts.binary_search_by(|c| c.0.cmp(g)).map_or(0, |i| self.counts[i].1)
-    }
-}
-
-pub(super) fn bleu_counts(caption: &Grams, references: &[Grams]) -> BleuCounts {
-    let length = caption.words;
-    let closest = references.iter().map(|r| (r.words.abs_diff(length), r.words)).min().map_or(0, |c| c.1);
-    let mut counts = BleuCounts {
-        guess: std::array::from_fn(|k| length.saturating_sub(k) as u64),
-        length: length as u64,
-        reference: closest as u64,
-        ..BleuCounts::default()
-    };
-    for (g, n) in &caption.counts {
-        let most = references.iter().map(|r| r.count(g)).max().unwrap_or(0);
-        counts.correct[order(g)] += most.min(*n) as u64;
-    }
-    counts
-}
-
-/// In how many images' references an n-gram occurs; each image's caption, the last, does not count.
-fn document_frequency(images: &[Vec<Grams>]) -> HashMap<Gram, u32> {
-    let mut frequency: HashMap<Gram, u32> = HashMap::new();
-    let mut here: Vec<Gram> = Vec::new();
-    for image in images {
-        here.clear();
-        here.extend(image[..image.len().saturating_sub(1)].iter().flat_map(|t| t.counts.iter().map(|c| c.0)));
-        here.sort_unstable();
-        here.dedup();
-        here.iter().for_each(|g| *frequency.entry(*g).or_default() += 1);
-    }
-    frequency
-}
-
-fn cider_d(caption: &Grams, references: &[Grams], frequency: &HashMap<Gram, u32>, log_images: f64) -> f64 {
-    let weight = |g: &Gram| log_images - (frequency.get(g).copied().unwrap_or(0).max(1) as f64).ln();
-    let norm = |t: &Grams| {
-        let mut sum = [0.0; N];
-        for (g, n) in &t.counts {
-            sum[order(g)] += (*n as f64 * weight(g)).powi(2);
-        }
-        sum.map(f64::sqrt)
-    };
-    // The length of the reference is its number of bigrams.
-    let bigrams = |t: &Grams| t.words.saturating_sub(1) as f64;
-    let caption_norm = norm(caption);
-    let mut total = 0.0;
-    for r in references {
-        let mut dot = [0.0; N];
-        for (g, n) in &caption.counts {
-            let in_reference = r.count(g);
-            if in_reference > 0 {
-                let w = weight(g);
-                dot[order(g)] += (*n.min(&in_reference) as f64 * w) * (in_reference as f64 * w);
-            }
-        }
-        let reference_norm = norm(r);
-        let penalty = (-(bigrams(caption) - bigrams(r)).powi(2) / (2.0 * SIGMA * SIGMA)).exp();
-        for k in 0..N {
-            let norms = caption_norm[k] * reference_norm[k];
-            total += penalty * if norms != 0.0 { dot[k] / norms } else { dot[k] };
-        }
-    }
-    10.0 * total / N as f64 / references.len() as f64
-}
-
-fn rouge_l(caption: &str, references: &[String]) -> f64 {
-    // Python's `split(" ")`: the empty text has one word, which is empty.
-    let words: Vec<&str> = caption.split(' ').collect();
-    let (mut precision, mut recall) = (0.0f64, 0.0f64);
-    for r in references {
-        let other: Vec<&str> = r.split(' ').collect();
-        let common = common_subsequence(&words, &other) as f64;
-        precision = precision.max(common / words.len() as f64);
-        recall = recall.max(common / other.len() as f64);
-    }
-    match precision > 0.0 && recall > 0.0 {
-        true => (1.0 + BETA * BETA) * precision * recall / (recall + BETA * BETA * precision),
-        false => 0.0,
-    }
-}
-
-/// Length of the longest common subsequence.
-fn common_subsequence(a: &[&str], b: &[&str]) -> usize {
-    let mut row = vec![0; b.len() + 1];
-    for x in a {
-        let mut diagonal = 0;
-        for (j, y) in b.iter().enumerate() {
-            let above = row[j + 1];
-            row[j + 1] = if x == y { diagonal + 1 } else { above.max(row[j]) };
-            diagonal = above;
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -401,21 +217,6 @@ mod tests {
         assert!((s.cider_d - 10.0).abs() < 1e-12 && (s.bleu[3] - 1.0).abs() < 1e-6 && s.rouge_l == 1.0, "{s:?}");
         let swapped = score(&refs, &strings(&["two small cats sleep here", "a big red dog runs"])).unwrap();
         assert_eq!((swapped.cider_d, swapped.rouge_l), (0.0, 0.0));
-    }
-
-    #[test]
-    fn the_closest_reference_is_the_shorter_of_two() {
-        let g = |n: usize| Grams::of(&vec![0; n]);
-        assert_eq!(bleu_counts(&g(5), &[g(7), g(3), g(9)]).reference, 3);
-        // Clipped: five times the word where a reference has it at most nine times, twice where at most twice.
-        assert_eq!(bleu_counts(&g(5), &[g(2)]).correct, [2, 1, 0, 0]);
-    }
-
-    #[test]
-    fn common_subsequences() {
-        let split = |s: &'static str| s.split(' ').collect::<Vec<_>>();
-        assert_eq!(common_subsequence(&split("a b c d"), &split("x a c y d")), 3);
-        assert_eq!(common_subsequence(&split("a"), &split("b")), 0);
     }
 
     /// Half of the images score 0 and half 10: the standard error of the mean is 5/√n.
@@ -454,7 +255,7 @@ mod tests {
     #[test]
     fn what_cannot_be_scored_is_refused() {
         for (refs, captions) in [(vec![], vec!["a"]), (vec![vec![]], vec!["a"]), (vec![], vec![])] {
-            assert!(score(&refs, &strings(&captions)).is_err());
+            assert!(score(&refs, &captions).is_err());
         }
     }
 }

@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::captions::{BleuCounts, Gram, Grams, N, Words};
+use super::captions::BleuCounts;
+use super::ngrams::{Gram, Grams, N, Words};
 use super::ptb::tokenize_all;
 
 /// How varied a set of captions is. All values lie in 0..1.
@@ -24,10 +25,11 @@ pub struct Diversity {
 }
 
 /// Measure captions, split into words as the caption metrics do.
-pub fn diversity(captions: &[String]) -> Diversity {
-    let captions: Vec<&str> = captions.iter().map(String::as_str).collect();
+pub fn diversity<S: AsRef<str>>(captions: &[S]) -> Diversity {
+    let captions: Vec<&str> = captions.iter().map(|s| s.as_ref()).collect();
+    let tokenized = tokenize_all(&captions);
     let mut numbers = Words::default();
-    let words: Vec<Vec<u32>> = tokenize_all(&captions).iter().map(|t| numbers.ids(t)).collect();
+    let words: Vec<Vec<u32>> = tokenized.iter().map(|t| numbers.ids(t)).collect();
     let all = words.len().max(1) as f64;
     let distinct = |n: usize| {
         let grams = || words.iter().flat_map(|w| w.windows(n));
@@ -59,7 +61,7 @@ fn self_bleu4(words: &[Vec<u32>]) -> f64 {
     let mut lengths = vec![0usize; words.iter().map(Vec::len).max().unwrap_or(0) + 1];
     for (i, t) in grams.iter().enumerate() {
         lengths[t.words] += 1;
-        for &(g, n) in &t.counts {
+        for (g, n) in t.iter() {
             let m = most.entry(g).or_default();
             if n > m.first {
                 *m = Most { first: n, owner: i, second: m.first };
@@ -76,9 +78,9 @@ fn self_bleu4(words: &[Vec<u32>]) -> f64 {
             reference: closest(&lengths, t.words) as u64,
             ..BleuCounts::default()
         };
-        for &(g, n) in &t.counts {
+        for (g, n) in t.iter() {
             let others = most.get(&g).map_or(0, |m| if m.owner == i { m.second } else { m.first });
-            counts.correct[super::captions::order(&g)] += n.min(others) as u64;
+            counts.correct[g.order()] += n.min(others) as u64;
         }
         counts.scores()[N - 1]
     };
@@ -95,11 +97,11 @@ fn closest(lengths: &[usize], own: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::captions::bleu_counts;
+    use super::super::tokenized::bleu_counts;
     use super::*;
 
     fn of(captions: &[&str]) -> Diversity {
-        diversity(&captions.iter().map(|s| s.to_string()).collect::<Vec<_>>())
+        diversity(captions)
     }
 
     #[test]
@@ -126,8 +128,8 @@ mod tests {
             text.iter().map(|t| t.split_whitespace().map(|w| w.as_bytes()[0] as u32).collect()).collect();
         let mut want = 0.0;
         for i in 0..words.len() {
-            let others: Vec<Grams> = (0..words.len()).filter(|&j| j != i).map(|j| Grams::of(&words[j])).collect();
-            want += bleu_counts(&Grams::of(&words[i]), &others).scores()[N - 1] / words.len() as f64;
+            let others: Vec<Vec<u32>> = (0..words.len()).filter(|&j| j != i).map(|j| words[j].clone()).collect();
+            want += bleu_counts(&words[i], &others).scores()[N - 1] / words.len() as f64;
         }
         assert!((self_bleu4(&words) - want).abs() < 1e-12, "{} {want}", self_bleu4(&words));
     }

@@ -6,7 +6,9 @@ pub mod captions;
 pub mod clip;
 mod diversity;
 pub mod files;
+mod ngrams;
 pub mod ptb;
+pub mod tokenized;
 
 pub use auroc::auroc;
 pub use diversity::{Diversity, diversity};
