@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import os
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 import numpy as np
 import numpy.typing as npt
 
-from tweedie import _tweedie
+from tweedie import _asked, _tweedie
 from tweedie._results import Answer, Floats, Text
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 Ids = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Step:
     """One step of a sampling: what the network says when it is told time ``t``."""
 
@@ -47,12 +48,8 @@ class Step:
     #: Which tokens are fixed, and which the sampler has committed, [N].
     fixed: npt.NDArray[np.bool_]
     committed: npt.NDArray[np.bool_]
-    _model: "Model"
-
-    @property
-    def text(self) -> str:
-        """The tokens in words: a class, or a text with ▒ for masks."""
-        return self._model._shown(self.tokens)
+    #: The tokens in words: a class, or a text with ▒ for masks.
+    text: str
 
     def __repr__(self) -> str:
         return f"Step({self.step}/{self.of}, t={self.t}, {self.text!r})"
@@ -91,7 +88,7 @@ class Trace:
             return False
         told = self._model._native.trace_next(self._name)
         if "step" in told:
-            self._steps.append(Step(**{"probabilities": None, **told}, _model=self._model))
+            self._steps.append(Step(**{"probabilities": None, **told}, text=self._model._shown(told["tokens"])))
             return True
         if "answer" in told:
             self._result = self._model._answer(told["answer"])
@@ -104,12 +101,29 @@ class Trace:
         """Fix the token at ``place`` from the next step on, or free it (None); the sampling goes on from there."""
         if self._result is not None:
             raise ValueError("the sampling is over; pin tokens while steps are still to come")
-        if isinstance(token, str):
-            ids = self._model.encode(token)
-            if len(ids) != 1:
-                raise ValueError(f"{token!r} is {len(ids)} tokens, and a place has one")
-            token = int(ids[0])
-        self._model._native.trace_pin(self._name, place, token)
+        if self._model.task == "class":
+            raise ValueError("a class is all there is to this sampling; tokens of texts can be pinned")
+        self._model._native.trace_pin(self._name, self._place(place), None if token is None else self._id(token))
+
+    def _place(self, place: int) -> int:
+        places = int(self._model.facts["tokens"])
+        if not 0 <= _asked.whole("place", place) < places:
+            raise ValueError(f"place = {place}; there are {places}, from 0 on")
+        return place
+
+    def _id(self, token: Union[str, int]) -> int:
+        """The number of a token."""
+        model = self._model
+        if not isinstance(token, str):
+            if not 0 <= _asked.whole("token", token) < model.facts["vocab"]:
+                raise ValueError(f"there is no token {token}; there are {model.facts['vocab']}, from 0 on")
+            return int(token)
+        ids = model.encode(token)
+        if len(ids) != 1:
+            raise ValueError(f"{token!r} is {len(ids)} tokens, and a place has one")
+        if model._token(int(ids[0])) == "<unk>" and token != "<unk>":
+            raise ValueError(f"the model's vocabulary lacks {token!r}")
+        return int(ids[0])
 
     @property
     def steps(self) -> list[Step]:
@@ -130,15 +144,18 @@ class Trace:
         """All steps as one page, with a slider."""
         result, steps = self.result, self.steps
         token = self._model._token
-        places = lambda s: [  # noqa: E731
-            {
-                "text": None if s.tokens[i] < 0 else token(int(s.tokens[i])),
-                "p": float(s.p[i]),
-                "entropy": float(s.entropies[i]),
-                "top": [[token(int(k)), float(p)] for k, p in zip(s.top[i], s.top_p[i])],
-            }
-            for i in range(len(s.tokens))
-        ]
+
+        def places(s: Step) -> list[dict[str, Any]]:
+            return [
+                {
+                    "text": None if s.tokens[i] < 0 else token(int(s.tokens[i])),
+                    "p": float(s.p[i]),
+                    "entropy": float(s.entropies[i]),
+                    "top": [[token(int(k)), float(p)] for k, p in zip(s.top[i], s.top_p[i])],
+                }
+                for i in range(len(s.tokens))
+            ]
+
         told = {
             **self._about,
             "result": str(result),
@@ -149,7 +166,7 @@ class Trace:
         uri = self._picture and "data:image/png;base64," + base64.b64encode(self._picture).decode()
         return _tweedie.trace_page(json.dumps(told), uri or None)
 
-    def save(self, path: str) -> None:
+    def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """Write :meth:`html` to a file."""
         with open(path, "w", encoding="utf-8") as f:
             f.write(self.html())
