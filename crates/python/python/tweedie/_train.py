@@ -165,9 +165,9 @@ def _run(
         own = own_data(data, validation, test, classes, share, packed, task)
     if own is None:
         given = {"validation": validation, "test": test, "classes": classes, "hold_out": hold_out, "packed": packed or None}
-        for name, value in given.items():
+        for what, value in given.items():
             if value is not None:
-                raise ValueError(f"{name} goes with data that are a sequence")
+                raise ValueError(f"{what} goes with data that are a sequence")
     if resume and path is not None:
         sets.append(f"data.path={json.dumps(path)}")
         path = None
