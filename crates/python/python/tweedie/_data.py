@@ -19,6 +19,8 @@ def examples(name: str = "digits", split: str = "test", count: int = 0) -> list[
     >>> image.shape, label
     ((8, 8, 1), '4')
     """
+    if count < 0:
+        raise ValueError(f"count = {count}; 0 is all there are")
     return _tweedie.examples(name, split, count)
 
 
@@ -29,4 +31,9 @@ def example(name: str = "digits", i: int = 0) -> npt.NDArray[np.uint8]:
     >>> tweedie.example("shapes").shape[2]
     3
     """
-    return examples(name, "test", i + 1)[i][0]
+    if i < 0:
+        raise IndexError(f"example {i}; they count from 0")
+    every = examples(name, "test", i + 1)
+    if i >= len(every):
+        raise IndexError(f"example {i}; {name} has {len(every)} test images, from 0 on")
+    return every[i][0]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
-from typing import Any, Union
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,18 @@ import numpy.typing as npt
 Native = Union[str, bytes, npt.NDArray[np.uint8]]
 #: One image, or many: paths, bytes of files, PIL images, arrays, tensors, or lists of them.
 Images = Any
+
+
+class Pillow(Protocol):
+    """An image of Pillow, as far as one has to know it to tell it from others."""
+
+    def getbands(self) -> tuple[str, ...]: ...
+
+
+#: What is a single image by its type alone; an array may be many.
+File = Union[str, os.PathLike[str], bytes, bytearray, Pillow]
+#: What is many images by its type alone.
+Many = Union[list[Any], tuple[Any, ...], Iterator[Any]]
 
 FORMS = (
     "an image is a path, the bytes of a file, a PIL image, or an array or tensor H×W, H×W×C or N×H×W×C with C = 1 or 3, "
@@ -37,6 +49,10 @@ def many(images: Images) -> tuple[list[Native], bool]:
         return [one(images)], True
     if isinstance(images, dict):
         raise TypeError(f"a dict is no image; {FORMS}")
+    if is_file(images):
+        return [one(images)], True
+    if is_list(images):
+        images = list(images)
     if not is_array(images) and isinstance(images, Iterable):
         every = [one(image, place=f"image {i}") for i, image in enumerate(images)]
         if not every:
@@ -58,11 +74,17 @@ def one(image: Any, place: str = "") -> Native:
         return os.fsdecode(image)
     if isinstance(image, (bytes, bytearray)):
         return bytes(image)
+    if is_file(image):
+        return one(image.read(), place)
     if is_pil(image):
         from PIL import ImageOps
 
         # As a file of it would be read: upright, in colour, alpha dropped.
         upright = ImageOps.exif_transpose(image) or image
+        if upright.mode.startswith("I;16"):
+            return np.ascontiguousarray((np.asarray(upright) >> 8).astype(np.uint8)[:, :, np.newaxis])
+        if upright.mode in ("I", "F"):
+            raise ValueError(f"{told(place)}a PIL image of mode {upright.mode}, whose range is not known; hand over floats in [0, 1]")
         return np.asarray(upright.convert("RGB"))
     if not is_array(image):
         raise TypeError(f"{told(place)}{type(image).__name__} is no image; {FORMS}")
@@ -79,7 +101,20 @@ def told(place: str) -> str:
 
 
 def is_array(x: object) -> bool:
-    return isinstance(x, np.ndarray) or any(hasattr(x, name) for name in ("__array__", "__array_interface__", "__dlpack__"))
+    if isinstance(x, (np.ndarray, memoryview)):
+        return True
+    return any(hasattr(x, name) for name in ("__array__", "__array_interface__", "__dlpack__"))
+
+
+def is_file(x: object) -> bool:
+    """Whether it is a file that was opened."""
+    return hasattr(x, "read") and not is_array(x)
+
+
+def is_list(x: Any) -> bool:
+    """Whether it is an array or a column of paths or other objects, which is a list to us."""
+    kind = getattr(getattr(x, "dtype", None), "kind", "")
+    return kind in ("O", "U", "T") and getattr(x, "ndim", 0) == 1
 
 
 def as_array(x: Any, place: str) -> npt.NDArray[np.uint8]:
@@ -118,4 +153,13 @@ def layout(array: npt.NDArray[Any], torch_like: bool, place: str) -> npt.NDArray
     if channels_last:
         return array
     sizes = "×".join(str(s) for s in shape) or "no axes"
-    raise ValueError(f"{told(place)}an array of {sizes}; it must be H×W, H×W×C or N×H×W×C with C = 1 or 3")
+    raise ValueError(f"{told(place)}an array of {sizes}; it must be H×W, H×W×C or N×H×W×C with C = 1 or 3{hint(array)}")
+
+
+def hint(array: npt.NDArray[Any]) -> str:
+    """What makes an image of an array that is nearly one."""
+    if array.ndim in (3, 4) and array.shape[-1] in (2, 4):
+        return "; alpha is dropped by x[..., :-1]"
+    if array.ndim in (3, 4) and array.shape[-3] in (1, 3):
+        return "; channels come last: np.moveaxis(x, -3, -1)"
+    return "; many grey images are x[..., np.newaxis]" if array.ndim == 3 else ""

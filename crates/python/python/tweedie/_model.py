@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import html
 import json
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, Optional, Union, cast, overload
+from typing import Any, Optional, Union, Unpack, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from tweedie import _images, _tweedie
-from tweedie._images import Images
+from tweedie import _asked, _images, _tweedie
+from tweedie._asked import Captioning, Classifying, Generating
+from tweedie._images import File, Images, Many
 from tweedie._plug import Sampler, Schedule, native_sampler
 from tweedie._results import Answer, Scores, Text
 from tweedie._trace import Trace
@@ -81,7 +83,14 @@ class Model:
     @property
     def facts(self) -> dict[str, Any]:
         """All that is known of it: sizes, parameters, checkpoint, sampling settings."""
-        return dict(self._facts)
+        return copy.deepcopy(self._facts)
+
+    @overload
+    def classify(self, images: File, **how: Unpack[Classifying]) -> Answer: ...
+    @overload
+    def classify(self, images: Many, **how: Unpack[Classifying]) -> list[Answer]: ...
+    @overload
+    def classify(self, images: Images, **how: Unpack[Classifying]) -> Any: ...
 
     def classify(
         self,
@@ -110,6 +119,13 @@ class Model:
         asked, own, along = self._asked(sampler, schedule, steps=steps, guidance=guidance, votes=votes, seed=seed)
         answers = [self._answer(told) for told in self._native.classify(every, asked, along, own)]
         return answers[0] if single else answers
+
+    @overload
+    def caption(self, images: File, **how: Unpack[Captioning]) -> Text: ...
+    @overload
+    def caption(self, images: Many, **how: Unpack[Captioning]) -> list[Text]: ...
+    @overload
+    def caption(self, images: Images, **how: Unpack[Captioning]) -> Any: ...
 
     def caption(
         self,
@@ -147,13 +163,13 @@ class Model:
             candidates=candidates, rank=rank,
         )  # fmt: skip
         shape = self._shape(None, infill, length, min_length)
-        texts = [Text.of(told) for told in self._native.caption(every, asked, shape, draws, along, own)]
+        texts = [Text.of(told) for told in self._native.caption(every, asked, shape, _asked.positive("draws", draws), along, own)]
         return texts[0] if single else texts
 
     @overload
-    def generate(self, number: None = None, **how: Any) -> Text: ...
+    def generate(self, number: None = None, **how: Unpack[Generating]) -> Text: ...
     @overload
-    def generate(self, number: int, **how: Any) -> list[Text]: ...
+    def generate(self, number: int, **how: Unpack[Generating]) -> list[Text]: ...
 
     def generate(
         self,
@@ -182,12 +198,13 @@ class Model:
         ['KING:', 'KING:']
         """
         self._is("text", "generate")
-        if number is not None and number < 1:
+        if number is not None and _asked.whole("number", number) < 1:
             raise ValueError(f"number = {number}; at least one text is written")
         asked, own, along = self._asked(
             sampler, schedule, steps=steps, unmask=unmask, uncommitted=uncommitted, seed=seed, candidates=candidates, rank=rank
         )
         shape = self._shape(prompt, infill, length, min_length)
+        draws = _asked.positive("draws", draws)
         texts = [Text.of(told) for told in self._native.generate(number or 1, asked, shape, draws, along, own)]
         return texts[0] if number is None else texts
 
@@ -205,11 +222,14 @@ class Model:
         """
         if self.task == "class":
             raise ValueError("this model classifies images, it scores no text; model.classify(images) has probabilities")
-        every = [texts] if isinstance(texts, str) else list(texts)
+        every = _asked.texts(texts)
+        draws = _asked.positive("draws", draws)
+        if not every:
+            return Scores(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
         pictures = None if images is None else _images.many(images)[0]
-        told = self._native.score([str(t) for t in every], pictures, draws)
-        nats, error, tokens = (np.array(x) for x in zip(*told)) if told else (np.zeros(0),) * 3
-        return Scores(nats / np.maximum(tokens, 1) / np.log(2), nats, error, tokens.astype(np.int64))
+        told = self._native.score(every, pictures, draws)
+        nats, error, tokens = (np.array(x) for x in zip(*told))
+        return Scores(nats / tokens / np.log(2), nats, error, tokens.astype(np.int64))
 
     def trace(
         self,
@@ -239,8 +259,12 @@ class Model:
         2 667 True
         3 333 True
         """
-        if not 1 <= top <= 8:
+        if not 1 <= _asked.whole("top", top) <= 8:
             raise ValueError(f"top = {top}; it is 1 to 8")
+        if isinstance(image, (list, tuple)):
+            raise TypeError("a trace is of one image, not of a list")
+        if self.task == "class" and (prompt, infill, length, min_length) != (None, None, None, 1):
+            raise ValueError("prompt, infill and lengths are for texts; this model classifies images")
         native = None if image is None else _images.one(image)
         asked, own, along = self._asked(
             sampler, schedule, steps=steps, guidance=guidance, unmask=unmask, uncommitted=uncommitted, seed=seed,
@@ -302,9 +326,13 @@ class Model:
         """The tokens of a text."""
         return np.array(self._native.encode(text), dtype=np.uint32)
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Union[Sequence[int], npt.NDArray[np.integer[Any]]]) -> str:
         """The text of tokens, up to their end."""
-        return self._native.decode([int(t) for t in tokens])
+        ids = [int(t) for t in tokens]
+        for i in ids:
+            if not 0 <= i < self._facts["vocab"]:
+                raise ValueError(f"there is no token {i}; there are {self._facts['vocab']}, from 0 on")
+        return self._native.decode(ids)
 
     def _token(self, i: int) -> str:
         if i not in self._tokens:
@@ -346,12 +374,15 @@ class Model:
             if not isinstance(schedule, Schedule):
                 raise TypeError(f"a schedule is a name or a tweedie.Schedule, not {type(schedule).__name__}")
             along = schedule._native
-        return json.dumps({k: v for k, v in asked.items() if v is not None}), own, along
+        return json.dumps(_asked.checked(asked)), own, along
 
     def _shape(self, prompt: Optional[str], infill: Optional[str], length: Optional[int], min_length: int) -> dict[str, Any]:
         for name, tokens in (("length", length), ("min_length", min_length)):
-            if tokens is not None and not 0 <= tokens <= self._facts["tokens"]:
+            if tokens is not None and not 0 <= _asked.whole(name, tokens) <= self._facts["tokens"]:
                 raise ValueError(f"{name} = {tokens}: the model writes {self._facts['tokens']} tokens at most")
+        for name, text in (("prompt", prompt), ("infill", infill)):
+            if text is not None and not isinstance(text, str):
+                raise TypeError(f"{name} is a text, not {type(text).__name__}")
         return {"prompt": prompt, "infill": infill, "length": length, "min_length": min_length}
 
     def __repr__(self) -> str:

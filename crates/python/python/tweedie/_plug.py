@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, Union
@@ -9,7 +10,7 @@ from typing import Any, Optional, Union
 import numpy as np
 import numpy.typing as npt
 
-from tweedie import _tweedie
+from tweedie import _asked, _tweedie
 from tweedie._results import Floats
 
 Factor = Union[float, Floats]
@@ -25,10 +26,14 @@ class Schedule:
     """
 
     def __init__(self, curve: Union[str, Callable[[float], float]], steps: int = 1000, vocab: int = 2) -> None:
+        steps, vocab = _asked.positive("steps", steps), _asked.positive("vocab", vocab)
         if isinstance(curve, str):
             self._native = _tweedie.Schedule.named(curve, steps, vocab)
-        else:
+        elif callable(curve):
             self._native = _tweedie.Schedule.of_curve(curve, steps)
+        else:
+            raise TypeError(f"a schedule is a name or a falling function of u in [0, 1], not {type(curve).__name__}")
+        self._curve = curve
 
     @property
     def steps(self) -> int:
@@ -39,6 +44,10 @@ class Schedule:
     def alpha_bar(self) -> Floats:
         """ᾱ at the times 0 to T."""
         return self._native.alpha_bar
+
+    def __repr__(self) -> str:
+        curve = self._curve if isinstance(self._curve, str) else getattr(self._curve, "__name__", type(self._curve).__name__)
+        return f"<tweedie.Schedule {curve}, {self.steps} steps>"
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,9 @@ class Prediction:
         #: ᾱ of both.
         self.alpha_bar_t, self.alpha_bar_s = told["alpha_bar"]
         self._updates = told["updates"]
+
+    def __repr__(self) -> str:
+        return f"<tweedie.Prediction {list(self.logits.shape)}, t={self.t} to {self.s}>"
 
     @property
     def probabilities(self) -> npt.NDArray[np.float32]:
@@ -110,12 +122,16 @@ class Sampler:
     """
 
     def step(self, prediction: Prediction) -> Update:
-        """The update from y_t to y_s. It is called for the last step too, where what it takes is the result."""
+        """The update from y_t to y_s. Of texts and of :func:`sample` it is called for the last step too, where what it takes is the
+        result; of a class the most likely one is.
+        """
         raise NotImplementedError("a sampler has a method step(prediction) that returns an Update")
 
 
 def native_sampler(sampler: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """What the native part calls."""
+    if isinstance(sampler, type):
+        raise TypeError(f"a sampler is an object, and {sampler.__name__} a class; make one: {sampler.__name__}(…)")
     step = sampler.step if hasattr(sampler, "step") else sampler
     if not callable(step):
         raise TypeError(f"a sampler is a name or an object with a method step(prediction), not {type(sampler).__name__}")
@@ -124,7 +140,7 @@ def native_sampler(sampler: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
         update = step(Prediction(told))
         if not isinstance(update, Update):
             raise TypeError(f"step must return a tweedie.Update, not {type(update).__name__}")
-        own = None if isinstance(update.take, str) else np.ascontiguousarray(update.take, dtype=np.uint32)
+        own = None if isinstance(update.take, str) else taken(update.take)
         return {
             "take": update.take if own is None else "tokens",
             "tokens": own,
@@ -135,6 +151,16 @@ def native_sampler(sampler: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
         }
 
     return call
+
+
+def taken(tokens: Any) -> npt.NDArray[np.uint32]:
+    """Tokens that a step takes."""
+    ids = np.asarray(tokens)
+    if ids.dtype.kind not in "iu":
+        raise TypeError(f"a step takes whole numbers as tokens, not {ids.dtype}")
+    if ids.size and ids.min() < 0:
+        raise ValueError(f"a step takes token {ids.min()}; they count from 0")
+    return np.ascontiguousarray(ids, dtype=np.uint32)
 
 
 def factor(x: Factor) -> Any:
@@ -167,21 +193,30 @@ def sample(
     >>> bool(np.abs(share - prior).max() < 0.05)
     True
     """
-    import json
-
+    if not callable(denoiser):
+        raise TypeError(f"a denoiser is a function of (noisy, t), not {type(denoiser).__name__}")
+    vocab, tokens = _asked.positive("vocab", vocab), _asked.positive("tokens", tokens)
     if isinstance(schedule, str):
         schedule = Schedule(schedule, vocab=max(vocab, 2))
-    ids = list(range(examples)) if isinstance(examples, int) else list(examples)
+    if not isinstance(schedule, Schedule):
+        raise TypeError(f"a schedule is a name or a tweedie.Schedule, not {type(schedule).__name__}")
+    if isinstance(examples, Sequence) or np.ndim(examples):
+        ids = [_asked.not_negative("examples", i) for i in examples]  # type: ignore[union-attr]
+    else:
+        ids = list(range(_asked.positive("examples", examples)))
     named = isinstance(sampler, str)
-    asked: dict[str, Any] = {"steps": steps, "seed": seed}
-    if named:
-        asked["sampler"] = sampler
+    asked = _asked.checked({"steps": steps, "seed": seed, "sampler": sampler if named else None})
 
     def logits(noisy: _tweedie.Tensor, t: int) -> npt.NDArray[np.float32]:
         out = denoiser(noisy, t)
         if hasattr(out, "detach"):
             out = out.detach().cpu().numpy()
-        return np.ascontiguousarray(out, dtype=np.float32)
+        logits = np.ascontiguousarray(out, dtype=np.float32)
+        if logits.shape != noisy.shape:
+            raise ValueError(f"a denoiser's logits must be {list(noisy.shape)}, they are {list(logits.shape)}")
+        if not np.isfinite(logits.max(-1)).all():
+            raise ValueError(f"a denoiser's logits at t = {t} are not all numbers; -inf may stand for what cannot be, not for all")
+        return logits
 
     own = None if sampler is None or named else native_sampler(sampler)
     drawn, _ = _tweedie.sample(logits, vocab, tokens, ids, schedule._native, json.dumps(asked), own)

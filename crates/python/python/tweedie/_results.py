@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from typing import Any, Optional
 
 import numpy as np
@@ -12,7 +12,12 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, repr=False)
+def same(a: Any, b: Any) -> bool:
+    """Whether all fields are the same, arrays among them."""
+    return all(np.array_equal(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+
+
+@dataclass(frozen=True, repr=False, eq=False)
 class Answer:
     """What a classifier says of an image.
 
@@ -33,11 +38,17 @@ class Answer:
     #: How settled the sampler is on that; it says little about the image.
     certainty: float
     #: All classes, the most likely first.
-    ranking: list[tuple[str, float]] = field(compare=False)
+    ranking: list[tuple[str, float]]
 
     def top(self, k: int = 5) -> list[tuple[str, float]]:
         """The ``k`` most likely classes with their probabilities."""
         return self.ranking[:k]
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other) if isinstance(other, Answer) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.label, self.probability))
 
     def __str__(self) -> str:
         return self.label
@@ -89,7 +100,7 @@ class Text(str):
         return (Text.of, (plain,))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scores:
     """Upper bounds on −ln p of texts.
 
@@ -112,7 +123,13 @@ class Scores:
     @property
     def bits_per_token(self) -> float:
         """Over all texts."""
-        return float(self.nats.sum() / self.tokens.sum() / np.log(2))
+        return float(self.nats.sum() / max(int(self.tokens.sum()), 1) / np.log(2))
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other) if isinstance(other, Scores) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.nats.tobytes())
 
     def __len__(self) -> int:
         return len(self.nats)
