@@ -6,6 +6,7 @@
 '4'
 """
 
+from tweedie import metrics
 from tweedie._model import Model, embedded_models, load
 from tweedie._plug import Prediction, Sampler, Schedule, Update, sample
 from tweedie._results import Answer, Scores, Text
@@ -35,6 +36,7 @@ __all__ = [
     "example",
     "examples",
     "load",
+    "metrics",
     "recipes",
     "sample",
     "set_threads",

@@ -1,17 +1,39 @@
-"""What notebooks show of a run."""
+"""What notebooks show, in light and in dark: colours are the notebook's own, but for one blue that reads on both."""
 
 from __future__ import annotations
 
 import html
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Optional
 
 if TYPE_CHECKING:
     from tweedie._train import Run
 
+BLUE = "#2b8cc4"
+
+
+def bar(share: float, width: int = 120) -> str:
+    """A share of 1, on a track."""
+    return (
+        f"<div style='position:relative;width:{width}px;height:.8em'>"
+        "<div style='position:absolute;inset:0;background:currentColor;opacity:.1'></div>"
+        f"<div style='position:absolute;inset:0 auto 0 0;background:{BLUE};width:{max(width * share, 1):.0f}px'></div></div>"
+    )
+
+
+def card(title: str, rows: Mapping[str, Optional[str]], told: Mapping[str, Optional[str]] = {}) -> str:
+    """Names and values; ``told`` is what the pointer is told of a row."""
+    cells = "".join(
+        f"<tr title='{html.escape(told.get(k) or '')}'><th style='text-align:left'>{k}</th><td style='text-align:left'>{html.escape(v)}</td></tr>"
+        for k, v in rows.items()
+        if v
+    )
+    return f"<b>{html.escape(title)}</b><table>{cells}</table>"
+
 
 def run_card(run: "Run") -> str:
-    """The folder, the best evaluation, and the loss as a curve."""
+    """The folder, the best evaluation, and how loss and evaluations went."""
     rows: list[dict[str, Any]] = []
     path = run.path / "metrics.jsonl"
     if path.exists():
@@ -21,28 +43,39 @@ def run_card(run: "Run") -> str:
             except ValueError:
                 continue
     losses = [(r["step"], r["loss"]) for r in rows if r.get("event") == "step"]
+    top1 = [(r["step"], 100 * (r["top1"] if r["ema_top1"] is None else r["ema_top1"])) for r in rows if r.get("event") == "eval"]
+    texts = [r for r in rows if r.get("event") == "eval-text"]
+    scores = [(r["step"], r["score"] if r["ema_score"] is None else r["ema_score"]) for r in texts]
+    name = texts[-1]["metric"] if texts else "top-1 %"
     best = run._finished.get("best")
-    told = f"{html.escape(best['name'])} {best['value']:.4g}" if best else ""
-    return f"<b>{html.escape(str(run.path))}</b> {told}{curve(losses)}"
+    told = "" if best is None else f"best {best['name']} " + (f"{100 * best['value']:.2f} %" if best["name"] == "top-1" else f"{best['value']:.4g}")
+    stopped = "" if run.complete is not False else "stopped; run.resume() goes on"
+    return (
+        f"<b>{html.escape(str(run.path))}</b> {html.escape('; '.join(t for t in (told, stopped) if t))}"
+        f"<div style='display:flex;flex-wrap:wrap;gap:1em'>{curve(losses, 'loss')}{curve(top1 or scores, name)}</div>"
+    )
 
 
-def curve(points: list[tuple[float, float]], width: int = 360, height: int = 90) -> str:
-    """A small chart."""
+def curve(points: list[tuple[float, float]], name: str, width: int = 340, height: int = 110) -> str:
+    """A small chart over steps."""
+    points = [(a, b) for a, b in points if b == b]
     if len(points) < 2:
         return ""
     (x0, x1), ys = (points[0][0], points[-1][0]), [y for _, y in points]
     low, high = min(ys), max(ys)
 
     def x(v: float) -> float:
-        return 34 + (width - 40) * (v - x0) / max(x1 - x0, 1)
+        return 44 + (width - 50) * (v - x0) / max(x1 - x0, 1)
 
     def y(v: float) -> float:
-        return height - 16 - (height - 24) * (v - low) / max(high - low, 1e-9)
+        return height - 20 - (height - 42) * (v - low) / max(high - low, 1e-9)
 
     line = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in points)
     return (
-        f"<br><svg width='{width}' height='{height}' role='img' aria-label='loss over steps' font-size='10' fill='currentColor'>"
-        f"<text x='0' y='{y(high) + 4:.0f}'>{high:.2f}</text><text x='0' y='{y(low) + 4:.0f}'>{low:.2f}</text>"
-        f"<text x='34' y='{height - 2}'>loss over {int(x1)} steps</text>"
-        f"<polyline points='{line}' fill='none' stroke='#0072b2' stroke-width='1.5'/></svg>"
+        f"<svg width='{width}' height='{height}' role='img' aria-label='{html.escape(name)} over steps' font-size='11' fill='currentColor'>"
+        f"<text x='44' y='12' font-weight='bold'>{html.escape(name)}</text>"
+        f"<text x='40' y='{y(high) + 4:.0f}' text-anchor='end'>{high:.4g}</text><text x='40' y='{y(low) + 4:.0f}' text-anchor='end'>{low:.4g}</text>"
+        f"<path d='M44,16V{height - 18}H{width - 4}' fill='none' stroke='currentColor' stroke-opacity='.3'/>"
+        f"<text x='44' y='{height - 4}'>step {int(x0)}</text><text x='{width - 4}' y='{height - 4}' text-anchor='end'>{int(x1)}</text>"
+        f"<polyline points='{line}' fill='none' stroke='{BLUE}' stroke-width='2' stroke-linejoin='round'/></svg>"
     )

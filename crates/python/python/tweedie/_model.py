@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import html
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from tweedie import _asked, _images, _tweedie
 from tweedie._asked import Captioning, Classifying, Generating
+from tweedie._html import card
 from tweedie._images import File, Images, Many
 from tweedie._plug import Sampler, Schedule, native_sampler
 from tweedie._results import Answer, Scores, Text
@@ -390,18 +390,17 @@ class Model:
 
     def _repr_html_(self) -> str:
         f = self._facts
+        size, channels = f["image"]["size"], f["image"]["channels"]
+        does = {"class": "classifies images", "caption": "describes images", "text": "writes text"}
         rows = {
-            "task": self.task,
+            "task": does[self.task],
             "method": "Tweedie Discrete Diffusion" if self.method == "tdd" else "masked twin (MDD)",
             "parameters": f"{f['parameters']:,}",
             "classes" if self.task == "class" else "vocabulary": f"{f['vocab']:,}",
-            "image": f"{f['image']['size']}×{f['image']['size']}, {f['image']['channels']} channels" if f["conditional"] else None,
+            "image": f"{size}×{size}, {'grey' if channels == 1 else 'colour'}" if f["conditional"] else None,
             "tokens": str(f["tokens"]) if self.task != "class" else None,
             "sampling": f"{f['sample']['steps']} steps of {f['sample']['sampler']}, guidance {f['sample']['guidance']:g}",
             "trained": f"{f['step']:,} steps" + (f" on {f['data']}" if f["data"] else ""),
-            "device": f"{self.device} ({f['device_reason']})",
+            "device": self.device,
         }
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{k}</th><td style='text-align:left'>{html.escape(v)}</td></tr>" for k, v in rows.items() if v
-        )
-        return f"<b>{html.escape(self.path)}</b><table>{cells}</table>"
+        return card(self.path, rows, {"device": f["device_reason"]})

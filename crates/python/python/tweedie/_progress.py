@@ -7,6 +7,8 @@ import sys
 import time
 from typing import Any, Optional
 
+from tweedie._html import bar
+
 
 class Progress:
     """Shows nothing."""
@@ -26,7 +28,7 @@ class Progress:
         """An event, or how far the work has come."""
 
     def close(self) -> None:
-        """It is over."""
+        """It is over, or it failed."""
 
 
 def in_notebook() -> bool:
@@ -42,7 +44,7 @@ class Shown(Progress):
         self.total, self.step = 0, 0
         self.loss: Optional[float] = None
         self.eta: Optional[float] = None
-        self.score, self.stage, self.drawn = "", "", 0.0
+        self.score, self.stage, self.drawn, self.began = "", "", 0.0, time.monotonic()
         self.notes: list[str] = []
 
     def tell(self, kind: str, event: dict[str, Any]) -> None:
@@ -62,7 +64,7 @@ class Shown(Progress):
             score = event["ema_score"] if event["ema_score"] is not None else event["score"]
             self.score = f"{event['metric']} {score:.3f}"
         elif event["event"] in ("warning", "note"):
-            self.notes.append(event["message"])
+            self.notes.append(event["message"].removeprefix("note: "))
         elif event["event"] == "skipped":
             self.notes.append(f"{event['examples']} examples passed over: {'; '.join(event['errors'][:1])}")
         now = time.monotonic()
@@ -82,6 +84,10 @@ class Shown(Progress):
     def draw(self) -> None:
         raise NotImplementedError
 
+    def close(self) -> None:
+        self.stage, self.eta = f"{time.monotonic() - self.began:.0f} s", None
+        self.draw()
+
 
 class Line(Shown):
     """A line that is written again and again."""
@@ -92,6 +98,7 @@ class Line(Shown):
         print(f"\r\x1b[K{self.words()}", end="", file=sys.stderr, flush=True)
 
     def close(self) -> None:
+        super().close()
         print("", file=sys.stderr)
 
 
@@ -106,10 +113,7 @@ class Notebook(Shown):
         self._handle: Any = display(HTML(""), display_id=True)
 
     def draw(self) -> None:
-        done = 100 * self.step / self.total if self.total else 0
-        bar = f"<progress value='{done:.1f}' max='100' style='width:16em;vertical-align:middle'></progress>"
+        done = self.step / self.total if self.total else 0.0
         notes = "".join(f"<div style='opacity:.7'>{html.escape(n)}</div>" for n in self.notes)
-        self._handle.update(self._html(f"<div>{bar} {html.escape(self.words())}</div>{notes}"))
-
-    def close(self) -> None:
-        self.draw()
+        row = f"<div style='display:flex;flex-wrap:wrap;align-items:center;gap:.6em'>{bar(done, 240)}{html.escape(self.words())}</div>"
+        self._handle.update(self._html(row + notes))

@@ -9,6 +9,8 @@ from typing import Any, Optional
 import numpy as np
 import numpy.typing as npt
 
+from tweedie._html import bar
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -58,11 +60,10 @@ class Answer:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{html.escape(name)}</td><td><div style='background:#0072b2;height:.8em;width:{max(120 * p, 1):.0f}px'></div></td>"
-            f"<td style='text-align:right'>{100 * p:.1f} %</td></tr>"
-            for name, p in self.top(5)
+            f"<tr><td>{html.escape(name)}</td><td>{bar(p)}</td><td style='text-align:right'>{100 * p:.1f} %</td></tr>" for name, p in self.top(5)
         )
-        return f"<table>{rows}</table>"
+        other = "" if self.sampled == self.label else f"<div style='opacity:.7'>the sampler ended at {html.escape(self.sampled)}</div>"
+        return f"<table>{rows}</table>{other}"
 
 
 class Text(str):

@@ -147,6 +147,10 @@ class Trace:
         assert self._result is not None
         return self._result
 
+    def _ended(self) -> str:
+        """What the sampler came to: of an image its class, which may be another one than the posterior's."""
+        return self._result.sampled if isinstance(self._result, Answer) else str(self._result)
+
     def html(self) -> str:
         """All steps as one page, with a slider."""
         result, steps = self.result, self.steps
@@ -165,7 +169,7 @@ class Trace:
 
         told = {
             **self._about,
-            "result": str(result),
+            "result": self._ended(),
             "steps": [{"t": s.t, "alpha_bar": s.alpha_bar, "tokens": places(s)} for s in steps],
         }
         if isinstance(result, Answer):
@@ -180,13 +184,35 @@ class Trace:
 
     def __repr__(self) -> str:
         if self._result is not None:
-            return f"Trace({len(self._steps)} steps, {str(self._result)!r})"
+            return f"Trace({len(self._steps)} steps, {self._ended()!r})"
         return f"Trace({len(self._steps)} steps so far)"
 
     def _repr_html_(self) -> str:
-        height = 640 if isinstance(self.result, Answer) else 560
-        page = html.escape(self.html(), quote=True)
-        return f'<iframe srcdoc="{page}" style="width:100%;height:{height}px;border:0" sandbox="allow-scripts"></iframe>'
+        return framed(self.html(), 760 if isinstance(self.result, Answer) else 560)
+
+
+#: A page in a notebook: tight, in the notebook's theme and not in the system's, and as high as it is. Without scripts outside it stays as it is.
+FRAMED = """<style>
+:root.light { color-scheme: light; --bg: #fcfcfb; --fg: #1b1b1a; --soft: #6b6b68; --line: #d9d9d5; --sure: 0, 114, 178; --mark: #d55e00; }
+:root.dark { color-scheme: dark; --bg: #181817; --fg: #ececea; --soft: #a3a39f; --line: #3a3a38; --sure: 86, 180, 233; --mark: #f0a060; }
+body { padding: .75rem 1rem; font-size: 14px; } img { width: 8rem; } .row { margin: .6rem 0; } p { margin: .4rem 0; }
+</style><script>
+const tell = () => parent.postMessage({ height: document.documentElement.offsetHeight }, "*");
+addEventListener("message", e => { if (e.source === parent) { document.documentElement.className = e.data.dark ? "dark" : "light"; tell(); } });
+new ResizeObserver(tell).observe(document.body);
+</script></html>"""
+#: Around it: light text is a dark theme.
+FRAME = r"""(f => {
+  const [r, g, b] = getComputedStyle(f.parentElement).color.match(/[\d.]+/g);
+  window.addEventListener("message", e => { if (e.source === f.contentWindow && e.data.height) f.style.height = e.data.height + "px"; });
+  f.contentWindow.postMessage({ dark: 0.3 * r + 0.59 * g + 0.11 * b > 128 }, "*");
+})(this)"""
+
+
+def framed(page: str, height: int) -> str:
+    """A page as a cell's output."""
+    srcdoc, onload = html.escape(page.replace("</html>", FRAMED)), html.escape(FRAME)
+    return f'<iframe srcdoc="{srcdoc}" onload="{onload}" style="width:100%;height:{height}px;border:0" sandbox="allow-scripts"></iframe>'
 
 
 def heat(classes: list[str], steps: list[Floats]) -> dict[str, Any]:

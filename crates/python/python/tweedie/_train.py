@@ -161,7 +161,12 @@ def _run(
     if isinstance(data, (str, os.PathLike)):
         path = os.fsdecode(data)
     elif data is not None:
-        share = hold_out if validation is not None or hold_out is not None else 0.1
+        share = hold_out
+        if hold_out is None and validation is None:
+            share = kept_share(out) if resume and out is not None else 0.1
+        if share is not None and not resume:
+            # For those who go on with it.
+            sets.append(f"data.val_fraction={float(share)}")
         own = own_data(data, validation, test, classes, share, packed, task)
     if own is None:
         given = {"validation": validation, "test": test, "classes": classes, "hold_out": hold_out, "packed": packed or None}
@@ -261,6 +266,16 @@ def free_folder(name: str) -> str:
     while Path(f"runs/{stem}-{n}").exists():
         n += 1
     return f"runs/{stem}-{n}"
+
+
+def kept_share(run: Union[str, os.PathLike[str]]) -> Optional[float]:
+    """The share that a run holds out."""
+    import tomllib
+
+    path = Path(run) / "config.toml"
+    told = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    share = told.get("data", {}).get("val_fraction")
+    return None if share is None else float(share)
 
 
 def own_data(
