@@ -2,15 +2,22 @@
 
 use std::io::{self, ErrorKind};
 
-use pyo3::create_exception;
-use pyo3::exceptions::{
-    PyException, PyFileNotFoundError, PyKeyboardInterrupt, PyOSError, PyPermissionError, PyValueError,
-};
+use pyo3::exceptions::{PyFileNotFoundError, PyKeyboardInterrupt, PyOSError, PyPermissionError, PyValueError};
 use pyo3::prelude::*;
 use tweedie::Error;
 use tweedie::data::DataError;
 
-create_exception!(tweedie, TweedieError, PyException, "What tweedie could not do, and what helps.");
+/// Named as Python sees it.
+mod exception {
+    pyo3::create_exception!(
+        tweedie,
+        Error,
+        pyo3::exceptions::PyException,
+        "What tweedie could not do, and what helps."
+    );
+}
+
+pub use exception::Error as TweedieError;
 
 /// The exception for an error of the library.
 pub fn raise(e: Error) -> PyErr {

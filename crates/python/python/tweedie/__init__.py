@@ -15,8 +15,6 @@ from tweedie._train import Run, recipes, settings, train
 from tweedie._tweedie import Error, Tensor, __version__, set_threads
 from tweedie._data import example, examples
 
-Error.__name__ = Error.__qualname__ = "Error"  # as users name it, and pickle finds it
-
 __all__ = [
     "Answer",
     "Error",
