@@ -39,7 +39,9 @@ class Shown(Progress):
     """What both have: the last of each thing that was told."""
 
     def __init__(self) -> None:
-        self.total, self.step, self.loss, self.eta = 0, 0, None, None  # type: ignore[var-annotated]
+        self.total, self.step = 0, 0
+        self.loss: Optional[float] = None
+        self.eta: Optional[float] = None
         self.score, self.stage, self.drawn = "", "", 0.0
         self.notes: list[str] = []
 
@@ -61,6 +63,8 @@ class Shown(Progress):
             self.score = f"{event['metric']} {score:.3f}"
         elif event["event"] in ("warning", "note"):
             self.notes.append(event["message"])
+        elif event["event"] == "skipped":
+            self.notes.append(f"{event['examples']} examples passed over: {'; '.join(event['errors'][:1])}")
         now = time.monotonic()
         if now - self.drawn > 0.2 or kind == "event":
             self.drawn = now
@@ -96,10 +100,10 @@ class Notebook(Shown):
 
     def __init__(self) -> None:
         super().__init__()
-        from IPython.display import HTML, display
+        from IPython.display import HTML, display  # pyright: ignore[reportMissingImports]
 
         self._html = HTML
-        self._handle = display(HTML(""), display_id=True)
+        self._handle: Any = display(HTML(""), display_id=True)
 
     def draw(self) -> None:
         done = 100 * self.step / self.total if self.total else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -71,7 +72,9 @@ class Run:
         return pandas.DataFrame(rows)
 
     def resume(self, data: Any = None, **how: Any) -> "Run":
-        """Go on where it stopped, bit for bit; on the data that it was begun with."""
+        """Go on where it stopped, bit for bit; on the data that it was begun with, and their ``validation``, ``test``, ``classes`` and
+        ``hold_out`` if they were named. The rest is as :func:`train` has it.
+        """
         return _run(None, data, out=self.path, resume=True, **how)
 
     def __fspath__(self) -> str:
@@ -150,16 +153,21 @@ def _run(
     validation: Any = None,
     test: Any = None,
 ) -> Run:
+    if task not in (None, "class", "caption", "text"):
+        raise ValueError(f"task = {task!r}; there are class, caption and text")
     name, base, sets = layered(recipe, settings)
     own = None
     path: Optional[str] = None
     if isinstance(data, (str, os.PathLike)):
         path = os.fsdecode(data)
     elif data is not None:
-        share = hold_out if validation is not None or hold_out is not None or resume else 0.1
-        own = own_data(data, validation, test, classes, share, packed)
-    if path is None and (validation is not None or test is not None) and own is None:
-        raise ValueError("validation and test go with data that are a sequence")
+        share = hold_out if validation is not None or hold_out is not None else 0.1
+        own = own_data(data, validation, test, classes, share, packed, task)
+    if own is None:
+        given = {"validation": validation, "test": test, "classes": classes, "hold_out": hold_out, "packed": packed or None}
+        for what, value in given.items():
+            if value is not None:
+                raise ValueError(f"{what} goes with data that are a sequence")
     if resume and path is not None:
         sets.append(f"data.path={json.dumps(path)}")
         path = None
@@ -256,11 +264,18 @@ def free_folder(name: str) -> str:
 
 
 def own_data(
-    data: Any, validation: Any, test: Any, classes: Optional[Sequence[str]], hold_out: Optional[float], packed: bool
+    data: Any,
+    validation: Any,
+    test: Any,
+    classes: Optional[Sequence[str]],
+    hold_out: Optional[float],
+    packed: bool,
+    task: Optional[str],
 ) -> dict[str, Any]:
     """A sequence's examples as the native part reads them."""
     splits = {"train": data, "validation": validation, "test": test}
-    found = {name: examples(split, name) for name, split in splits.items() if split is not None}
+    wanted = "classes" if classes is not None or task == "class" else "captions" if task == "caption" else None
+    found = {name: examples(split, name, wanted) for name, split in splits.items() if split is not None}
     kinds = {kind for kind, _, _ in found.values()}
     if len(kinds) > 1:
         raise ValueError(f"the splits hold different things: {', '.join(sorted(kinds))}")
@@ -288,8 +303,11 @@ def part(get: Any, count: int, labels: Any = None, texts: Any = None) -> dict[st
     return {"image": get, "len": count, "labels": labels, "texts": texts}
 
 
-def examples(split: Any, name: str) -> tuple[str, Any, list[Any]]:
-    """What a sequence holds ("classes", "captions" or "texts"), how to get an image of it, and its labels or texts."""
+def examples(split: Any, name: str, wanted: Optional[str] = None) -> tuple[str, Any, list[Any]]:
+    """What a sequence holds ("classes", "captions" or "texts"), how to get an image of it, and its labels or texts.
+
+    Whether strings are classes or captions is ``wanted``, or found out.
+    """
     if not (hasattr(split, "__len__") and hasattr(split, "__getitem__")):
         split = list(split)
     if len(split) == 0:
@@ -300,15 +318,27 @@ def examples(split: Any, name: str) -> tuple[str, Any, list[Any]]:
     if isinstance(first, Mapping) or not (hasattr(first, "__len__") and len(first) == 2):
         raise TypeError(f"{name}: an example is (image, label), (image, text) or a text, not {type(first).__name__}")
 
+    broken: dict[int, Exception] = {}
+
     def get(i: int) -> Any:
+        if i in broken:
+            raise broken[i]
         return _images.one(split[i][0], place=f"{name} example {i}")
 
-    second = [split[i][1] for i in range(len(split))]
+    second = []
+    for i in range(len(split)):
+        try:
+            second.append(split[i][1])
+        except (ValueError, OSError) as e:
+            # An image that cannot be read has no label either; the training passes over it.
+            broken[i] = e
+            second.append(first[1])
     if isinstance(second[0], str) or isinstance(second[0], (list, tuple)):
         texts = [[t] if isinstance(t, str) else [check_text(x, name, i) for x in t] for i, t in enumerate(second)]
         # Words that come again and again are names of classes.
         single = all(isinstance(t, str) for t in second)
-        if single and len({*second}) <= max(2, len(second) // 4) and not any(" " in t for t in second[:1000]):
+        few = len({*second}) <= max(2, len(second) // 4) and not any(" " in t for t in second[:1000]) if single else False
+        if single and (wanted == "classes" or wanted is None and few):
             return "classes", get, second
         return "captions", get, texts
     return "classes", get, [label(x, name, i) for i, x in enumerate(second)]
@@ -324,9 +354,9 @@ def label(x: Any, name: str, i: int) -> Union[int, str]:
     if isinstance(x, str):
         return x
     try:
-        return int(x)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} example {i}: a label is a number or a string, not {type(x).__name__}") from None
+        return operator.index(x)
+    except TypeError:
+        raise TypeError(f"{name} example {i}: a label is a whole number or a string, not {type(x).__name__}") from None
 
 
 def numbered(labels: dict[str, list[Any]], classes: Optional[Sequence[str]]) -> tuple[list[str], dict[str, list[int]]]:
