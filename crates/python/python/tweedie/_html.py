@@ -32,8 +32,13 @@ def curve(points: list[tuple[float, float]], width: int = 360, height: int = 90)
         return ""
     (x0, x1), ys = (points[0][0], points[-1][0]), [y for _, y in points]
     low, high = min(ys), max(ys)
-    x = lambda v: 34 + (width - 40) * (v - x0) / max(x1 - x0, 1)  # noqa: E731
-    y = lambda v: height - 16 - (height - 24) * (v - low) / max(high - low, 1e-9)  # noqa: E731
+
+    def x(v: float) -> float:
+        return 34 + (width - 40) * (v - x0) / max(x1 - x0, 1)
+
+    def y(v: float) -> float:
+        return height - 16 - (height - 24) * (v - low) / max(high - low, 1e-9)
+
     line = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in points)
     return (
         f"<br><svg width='{width}' height='{height}' role='img' aria-label='loss over steps' font-size='10' fill='currentColor'>"

@@ -81,6 +81,10 @@ def one(image: Any, place: str = "") -> Native:
 
         # As a file of it would be read: upright, in colour, alpha dropped.
         upright = ImageOps.exif_transpose(image) or image
+        if upright.mode.startswith("I;16"):
+            return np.ascontiguousarray((np.asarray(upright) >> 8).astype(np.uint8)[:, :, np.newaxis])
+        if upright.mode in ("I", "F"):
+            raise ValueError(f"{told(place)}a PIL image of mode {upright.mode}, whose range is not known; hand over floats in [0, 1]")
         return np.asarray(upright.convert("RGB"))
     if not is_array(image):
         raise TypeError(f"{told(place)}{type(image).__name__} is no image; {FORMS}")

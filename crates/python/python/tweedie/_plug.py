@@ -212,8 +212,8 @@ def sample(
         logits = np.ascontiguousarray(out, dtype=np.float32)
         if logits.shape != noisy.shape:
             raise ValueError(f"a denoiser's logits must be {list(noisy.shape)}, they are {list(logits.shape)}")
-        if not logits.max() < np.inf:
-            raise ValueError(f"a denoiser's logits at t = {t} are not all numbers; only -inf may stand for what cannot be")
+        if not np.isfinite(logits.max(-1)).all():
+            raise ValueError(f"a denoiser's logits at t = {t} are not all numbers; -inf may stand for what cannot be, not for all")
         return logits
 
     own = None if sampler is None or named else native_sampler(sampler)

@@ -36,11 +36,11 @@ class Step:
     alpha_bar: float
     #: What the step came to, [N]: −1 where the masked twin has masks.
     tokens: Ids
-    #: Probability of each token, [N].
+    #: Probability of each token among those that may stand there, [N]; of a token that was committed, the one it had then.
     p: Floats
-    #: Entropy of each prediction in nats, [N].
+    #: Entropy of each prediction in nats, [N], over the tokens that may stand there.
     entropies: Floats
-    #: Probabilities of all classes, [N, V]; None if they were not asked for.
+    #: Probabilities of all tokens, or all classes, as the network says, [N, V]; None if they were not asked for.
     probabilities: Optional[Floats]
     #: The most likely tokens, [N, K], and their probabilities.
     top: Ids
