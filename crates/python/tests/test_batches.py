@@ -21,7 +21,7 @@ def test_classes_by_themselves_and_in_a_batch(models, name, settings):
     assert len({a.probability for a in alone}) > 60
 
 
-@pytest.mark.parametrize("settings", [{"steps": 3}, {"candidates": 2, "steps": 2}, {"infill": "a __ _", "seed": 2}], ids=str)
+@pytest.mark.parametrize("settings", [{"steps": 3}, {"candidates": 2, "steps": 2, "draws": 2}, {"infill": "a __ _", "seed": 2}], ids=str)
 @pytest.mark.parametrize("name", ["shapes", "shapes-mdd"])
 def test_captions_by_themselves_and_in_a_batch(models, name, settings):
     images = [x for x, _ in tweedie.examples("shapes", count=9)]

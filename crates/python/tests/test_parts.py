@@ -92,6 +92,22 @@ def test_what_a_sampler_sees(shakespeare):
         assert repr(p).startswith("<tweedie.Prediction [3, 128, 68], t=")
 
 
+def test_the_last_step_is_the_sampler_s_for_texts_alone(digits, shapes, digit, scene):
+    seen = []
+
+    def watch(p):
+        seen.append(p.s)
+        return p.renoise()
+
+    digits.classify(digit, sampler=watch, steps=4)
+    assert seen == [750, 500, 250]
+    seen.clear()
+    shapes.caption(scene, sampler=watch, steps=4)
+    assert seen == [750, 500, 250, 0]
+    last = By(lambda p: tweedie.Update(take=np.full(p.tokens.shape, 15)) if p.s == 0 else p.renoise())
+    assert set(shapes.caption(scene, sampler=last, steps=4, length=5).split()) == {"red"}
+
+
 def test_fixed_tokens_hold_for_any_sampler(shakespeare):
     own = By(lambda p: tweedie.Update(take="draw", clean=0.3, noise=1.0, temperature=5.0))
     text = shakespeare.generate(sampler=own, prompt="ROMEO:", length=20, steps=4)

@@ -122,7 +122,9 @@ class Sampler:
     """
 
     def step(self, prediction: Prediction) -> Update:
-        """The update from y_t to y_s. It is called for the last step too, where what it takes is the result."""
+        """The update from y_t to y_s. Of texts and of :func:`sample` it is called for the last step too, where what it takes is the
+        result; of a class the most likely one is.
+        """
         raise NotImplementedError("a sampler has a method step(prediction) that returns an Update")
 
 

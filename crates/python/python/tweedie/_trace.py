@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import os
+import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,6 +71,8 @@ class Trace:
         self._model, self._name, self._about, self._picture = model, name, about, picture
         self._steps: list[Step] = []
         self._result: Union[Answer, Text, None] = None
+        # Threads may share it; one of them takes a step at a time.
+        self._lock = threading.Lock()
         # However this ends, the thread of the model forgets it.
         self._end = weakref.finalize(self, model._native.trace_end, name)
 
@@ -77,13 +80,17 @@ class Trace:
         """The steps, from the first on: those that were taken, then new ones."""
         i = 0
         while True:
-            if i == len(self._steps) and not self._advance():
+            if i >= len(self._steps) and not self._advance(i):
                 return
             yield self._steps[i]
             i += 1
 
-    def _advance(self) -> bool:
-        """Take a step; False at the end."""
+    def _advance(self, have: Optional[int] = None) -> bool:
+        """Take a step, unless there are more than ``have``; False at the end."""
+        with self._lock:
+            return self._step() if have is None or len(self._steps) == have else True
+
+    def _step(self) -> bool:
         if self._result is not None:
             return False
         told = self._model._native.trace_next(self._name)
