@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 from PIL import Image
 
 import tweedie
+import wishes
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -64,8 +64,8 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
 
 def find_command() -> str | None:
     """The command, by TWEEDIE_COMMAND, beside this Python, on the PATH, or as cargo built it."""
-    if named := os.environ.get("TWEEDIE_COMMAND"):
-        return named
+    if wishes.COMMAND:
+        return wishes.COMMAND
     beside = Path(sys.executable).parent / "tweedie"
     built = [ROOT / "target" / "release" / "tweedie", ROOT / "target" / "bin" / "tweedie"]
     for path in [beside, *built]:
@@ -79,7 +79,7 @@ def command():
     """Runs the command, and gives what it says as JSON."""
     program = find_command()
     if program is None:
-        if os.environ.get("TWEEDIE_REQUIRE_COMMAND"):
+        if wishes.REQUIRE_COMMAND:
             pytest.fail("the command is not found; name it by TWEEDIE_COMMAND")
         pytest.skip("the command is not found; name it by TWEEDIE_COMMAND")
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tweedie
+from wishes import LONG
 
-LONG = bool(os.environ.get("TWEEDIE_LONG_TESTS"))
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -89,7 +89,7 @@ def test_calls_give_back_what_they_took(models, what):
     call, count = CALLS[what]
     count *= 20 if LONG else 1
     # An image alone has 3,072 bytes, its tensor 12,288; the smallest array or exception some hundred.
-    limit = max(100, 256 * 1024 // count)
+    limit = max(256, 256 * 1024 // count)
     assert growth(lambda: call(models), count) <= limit
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 import time
@@ -175,6 +176,30 @@ def test_the_interpreter_is_free_during_a_training(tmp_path):
         lambda: tweedie.train("digits", out=tmp_path / "run", settings={"train.epochs": 1}, device="cpu", progress=False)
     )
     assert during >= 10 and held <= 2
+
+
+ALONE = pytest.mark.xfail(
+    strict=True, raises=subprocess.TimeoutExpired, reason="set_threads makes the caller a worker of the pool: with one thread nobody is left to work"
+)
+
+
+@pytest.mark.parametrize("count", [pytest.param(1, marks=ALONE), 3])
+def test_the_number_of_threads_changes_no_bit(digits, digit, count):
+    program = f"""
+import tweedie
+tweedie.set_threads({count})
+model = tweedie.load("embedded:digits", device="cpu")
+print(model.facts["device_reason"], *model.classify(tweedie.example("digits")).probabilities.tolist())
+"""
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE if count > 1 else 8).stdout.split()
+    assert int(told[0]) == count
+    assert [float(p) for p in told[-10:]] == digits.classify(digit).probabilities.tolist()
+
+
+def test_threads_are_counted_before_any_work(digits, digit):
+    digits.classify(digit)
+    with pytest.raises(tweedie.Error, match="before any work"):
+        tweedie.set_threads(2)
 
 
 def test_a_sampler_may_ask_another_model(shakespeare, digits, digit):

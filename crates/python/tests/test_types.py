@@ -6,7 +6,6 @@ import doctest
 import importlib
 import importlib.util
 import inspect
-import os
 import pkgutil
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import tweedie
+import wishes
 from tweedie import _tweedie
 
 HERE = Path(__file__).resolve().parent
@@ -26,7 +26,7 @@ def checker(name: str) -> str:
     path = Path(sys.executable).parent / name
     found = str(path) if path.exists() else shutil.which(name)
     if found is None:
-        if os.environ.get("TWEEDIE_REQUIRE_CHECKERS"):
+        if wishes.REQUIRE_CHECKERS:
             pytest.fail(f"{name} is not installed")
         pytest.skip(f"{name} is not installed")
     return found
