@@ -2,7 +2,9 @@
 
 use std::io::{self, ErrorKind};
 
-use pyo3::exceptions::{PyFileNotFoundError, PyKeyboardInterrupt, PyOSError, PyPermissionError, PyValueError};
+use pyo3::exceptions::{
+    PyFileNotFoundError, PyIsADirectoryError, PyKeyboardInterrupt, PyOSError, PyPermissionError, PyValueError,
+};
 use pyo3::prelude::*;
 use tweedie::Error;
 use tweedie::data::DataError;
@@ -35,6 +37,7 @@ pub fn raise(e: Error) -> PyErr {
         Error::NoRecipe { .. } | Error::NoData | Error::OwnData { .. } | Error::OtherData { .. } => {
             PyValueError::new_err(message)
         }
+        Error::Engine(tweedie::engine::Error::Op { op: "device", .. }) => PyValueError::new_err(message),
         _ => TweedieError::new_err(message),
     }
 }
@@ -42,6 +45,7 @@ pub fn raise(e: Error) -> PyErr {
 fn of_system(source: &io::Error, message: String) -> PyErr {
     match source.kind() {
         ErrorKind::NotFound => PyFileNotFoundError::new_err(message),
+        ErrorKind::IsADirectory => PyIsADirectoryError::new_err(message),
         ErrorKind::PermissionDenied => PyPermissionError::new_err(message),
         _ => PyOSError::new_err(message),
     }

@@ -31,7 +31,7 @@ use errors::raise;
 /// How many threads compute; before any work is done.
 #[pyfunction]
 fn set_threads(count: usize) -> PyResult<()> {
-    cpu::set_threads(count).map_err(|e| raise(e.into()))
+    cpu::set_worker_threads(count).map_err(|e| raise(e.into()))
 }
 
 /// Names of the models inside, with what they are.

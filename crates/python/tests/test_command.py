@@ -99,10 +99,6 @@ def test_generate(models, command, name, settings):
 
 
 ALL = ["digits", "digits-mdd", "shapes", "shapes-mdd", "shakespeare", "shakespeare-mdd"]
-TDD_CLASSES = pytest.mark.xfail(
-    strict=True, reason="live_step of live/lane.rs replaces p by the f64 softmax for classes, but leaves entropy and top at f32"
-)
-
 
 def traced(models, command, pictures, name, settings):
     picture = {"digits": pictures["digits"][:1], "shapes": pictures["shapes"][:1]}.get(name.removesuffix("-mdd"), [])
@@ -123,7 +119,7 @@ def test_trace(models, command, pictures, name, settings):
         assert [[token(k) for k in row] for row in step.top] == [[k for k, _ in t["top"]] for t in want["tokens"]]
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=TDD_CLASSES if name == "digits" else []) for name in ALL])
+@pytest.mark.parametrize("name", ALL)
 def test_candidates_and_entropies_of_a_trace(models, command, pictures, name):
     told, trace = traced(models, command, pictures, name, {"steps": 4})
     for step, want in zip(trace.steps, told["steps"], strict=True):

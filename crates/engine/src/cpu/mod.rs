@@ -11,11 +11,16 @@ pub use matmul::batch_invariant;
 /// Set the number of CPU threads for this process (0: one per core). Call it before the first op; later calls are refused. The
 /// calling thread becomes one of them: handing every op over to another thread and waiting for it costs as much as a small op.
 pub fn set_threads(n: usize) -> crate::Result<()> {
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(n)
-        .use_current_thread()
-        .build_global()
-        .map_err(|e| crate::Error::op("set_threads", format!("set it before any work is done: {e}")))
+    build_global(rayon::ThreadPoolBuilder::new().num_threads(n).use_current_thread())
+}
+
+/// As [`set_threads`], for work that is done on threads of their own: whoever calls is none of the `n`.
+pub fn set_worker_threads(n: usize) -> crate::Result<()> {
+    build_global(rayon::ThreadPoolBuilder::new().num_threads(n))
+}
+
+fn build_global(pool: rayon::ThreadPoolBuilder) -> crate::Result<()> {
+    pool.build_global().map_err(|e| crate::Error::op("set_threads", format!("set it before any work is done: {e}")))
 }
 
 /// Threads that CPU kernels use.

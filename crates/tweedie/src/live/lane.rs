@@ -14,7 +14,7 @@ use super::{JobId, LiveStep, Place};
 use crate::config::{Start, Unmasking};
 use crate::error::{Error, Result};
 use crate::process::{Process, Times, Update};
-use crate::sample::{BuiltIn, DRAWS, Estimate, REVEALS, STREAM, argmax, factors, guidance_at, project, softmax};
+use crate::sample::{BuiltIn, DRAWS, Estimate, REVEALS, STREAM, factors, guidance_at, project, softmax};
 
 /// What a row is to its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -274,8 +274,7 @@ fn live_step(net: &Network, row: &Row, t: usize, read: &Read, r: usize, all: &Al
     };
     // Of a class the likeliest one is told, whichever the sampler goes on with.
     if let (All::Classes(_), Some(p), Some(place)) = (all, &probabilities, places.first_mut()) {
-        let best = argmax(p);
-        (place.id, place.p) = (Some(best as u32), p[best]);
+        *place = Place { fixed: place.fixed, committed: place.committed, ..Place::of_class(p, row.top) };
     }
     LiveStep {
         step: row.at,

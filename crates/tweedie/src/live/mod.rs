@@ -122,6 +122,23 @@ pub struct Place {
     pub top: Top,
 }
 
+impl Place {
+    /// The likeliest class, of the probabilities of all of them.
+    fn of_class(p: &[f64], top: usize) -> Place {
+        let mut likely: Vec<usize> = (0..p.len()).collect();
+        likely.sort_by(|a, b| p[*b].total_cmp(&p[*a]));
+        let best = likely.first().copied();
+        Place {
+            id: best.map(|class| class as u32),
+            p: best.map_or(0.0, |class| p[class]),
+            entropy: -p.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum::<f64>(),
+            fixed: false,
+            committed: false,
+            top: likely.into_iter().take(top).map(|class| (class as u32, p[class])).collect(),
+        }
+    }
+}
+
 /// The most likely tokens of a place with their probabilities, up to eight: a slice that needs no memory of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Top {

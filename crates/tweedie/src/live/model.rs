@@ -16,7 +16,7 @@ use crate::config::SampleConfig;
 use crate::error::{Error, Result};
 use crate::generate::{RANK_DRAWS, ending_of, free_ending, ranked, texts_of};
 use crate::process::Process;
-use crate::sample::{Kept, argmax, mean_vote, softmax};
+use crate::sample::{Kept, mean_vote, softmax};
 use crate::trained::Trained;
 
 /// A model that many askers share. Jobs join ([`LiveModel::admit`]) and leave between two steps.
@@ -405,16 +405,6 @@ enum Seen {
 /// The single step of the masked twin of a classifier, told time 0.
 fn one_pass(logits: &[f32], top: usize) -> LiveStep {
     let p = softmax(logits);
-    let mut order: Vec<u32> = (0..p.len() as u32).collect();
-    order.sort_by(|a, b| p[*b as usize].total_cmp(&p[*a as usize]));
-    let best = argmax(&p);
-    let place = Place {
-        id: Some(best as u32),
-        p: p.get(best).copied().unwrap_or(0.0),
-        entropy: -p.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum::<f64>(),
-        fixed: false,
-        committed: true,
-        top: order.into_iter().take(top).map(|id| (id, p[id as usize])).collect(),
-    };
+    let place = Place { committed: true, ..Place::of_class(&p, top) };
     LiveStep { step: 1, of: 1, t: 0, alpha_bar: 1.0, places: vec![place], probabilities: Some(p) }
 }
