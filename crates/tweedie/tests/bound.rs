@@ -311,7 +311,7 @@ fn padding_counts_in_a_bound() {
 /// times of the tokens are, or whichever are masked.
 struct Triples(Process);
 
-const TRIPLES: [f64; 8] = [0.30, 0.02, 0.05, 0.13, 0.04, 0.16, 0.25, 0.05];
+const TRIPLES: [f64; 8] = [0.40, 0.02, 0.03, 0.05, 0.04, 0.02, 0.04, 0.40];
 
 /// Bit i of a triple.
 fn bit(triple: usize, i: usize) -> u32 {
@@ -409,9 +409,9 @@ fn the_masked_path_reaches_the_entropy_one_token_at_a_time() {
             let sum: f64 = all.tokens[..3].iter().sum();
             assert!((sum - all.nats[0]).abs() < 1e-9 * (1.0 + sum));
         }
-        // The same stages, and noise at T that tells nothing: the same numbers, but for the little that is unclear at the first time.
+        // The same stages: the same numbers, but for what the oracle reads into noise at T, where ᾱ is not quite 0.
         let apart = tdd.nats.iter().zip(&mdd.nats).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-        assert!(apart < 1e-2, "TDD and MDD differ by {apart}");
+        assert!(apart < 0.05, "TDD and MDD differ by {apart}");
     }
     // What an example gets does not depend on its batch.
     let few = TokenBatch { tokens: &tokens[..30], examples: &ids[..10], ..batch };

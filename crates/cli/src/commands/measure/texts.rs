@@ -153,7 +153,11 @@ fn check(args: &Args, loaded: &Loaded) -> Result<()> {
         }
     }
     match args.text.figure.as_ref().map(|f| f.extension().and_then(|e| e.to_str())) {
-        None | Some(Some("svg" | "png")) => Ok(()),
+        None => Ok(()),
+        Some(Some("svg" | "png")) if args.steps.len() > 1 => Ok(()),
+        Some(Some("svg" | "png")) => {
+            Err(Failure::input("a curve needs more than one number of steps; give --steps 1,2,4,8,16"))
+        }
         Some(_) => Err(Failure::input("--figure writes FILE.svg or FILE.png")),
     }
 }
