@@ -421,7 +421,7 @@ impl<'a> Batch<'a> {
         let each = |share: fn(&Shares) -> f64| {
             Tensor::from_f32(&self.device, &[all.len()], all.iter().map(|of| share(of) as f32).collect())
         };
-        let (reveals, remasks) = (self.noise(REVEALS, 0)?, self.noise(REMASKS, 0)?);
+        let reveals = self.noise(REVEALS, 0)?;
         let by = |noise| match how {
             Unmasking::Random => Reveal::Random { noise, examples: &self.examples },
             Unmasking::Confident => Reveal::Confident,
@@ -435,7 +435,8 @@ impl<'a> Batch<'a> {
             // TDD says at each step what it thinks of a committed token; its twin said so when it was revealed.
             let now = if open == FREE { sure.reshape(&shape)? } else { state.log_prob.clone() };
             let before = Masked { log_prob: now, ..state };
-            after = remask(&after, &before, Some(&kept), open, &each(|of| of.free)?, by(&remasks))?;
+            let noise = self.noise(REMASKS, 0)?;
+            after = remask(&after, &before, Some(&kept), open, &each(|of| of.free)?, by(&noise))?;
         }
         Ok((after.tokens.to_vec_u32()?, after.log_prob.to_vec()?))
     }
