@@ -235,6 +235,11 @@ mod calls {
                 &masked(), (&u32s(&[6]), &f32s(&[6])), 0, &u32s(&[1]), unmask::Reveal::Confident),
             "unmask" => unmask::unmask(&masked(), (&u32s(&[6]), &f32s(&[6])), 0, &f32s(&[1]),
                 unmask::Reveal::Random { noise: &noise(), examples: &f32s(&[2]) }),
+            "remask" => unmask::remask(
+                &masked(), &masked(), Some(&u32s(&[5])), 0, &f32s(&[1]), unmask::Reveal::Confident),
+            "remask" => unmask::remask(&masked(), &masked(), None, 0, &u32s(&[1]), unmask::Reveal::Confident),
+            "remask" => unmask::remask(&masked(), &masked(), None, 0, &f32s(&[1]),
+                unmask::Reveal::Random { noise: &noise(), examples: &f32s(&[2]) }),
             "noise" => noise().normal(&f32s(&[2]), 3),
             "noise" => noise().uniform(&u32s(&[8]), usize::MAX / 4),
             "noise" => noise().normal_at(0, 0, 4),

@@ -134,6 +134,7 @@ impl Described {
     pub fn steps_taken(&self, sample: &SampleConfig) -> usize {
         match (self.task, self.facts.tdd) {
             (Task::Class, false) => 1,
+            (_, false) => sample.steps_masked(self.tokens),
             _ => sample.steps_taken(self.facts.per_token_time, self.tokens),
         }
     }

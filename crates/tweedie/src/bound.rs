@@ -4,8 +4,10 @@
 //! pure noise still tells (next to nothing). It bounds the likelihood of sampling by posterior steps with the soft
 //! prediction; argmax-and-re-noise has none. MDD, in continuous time: E_t\[(1/t)·Σ_masked −ln p\].
 //!
-//! Both are sums over times of which a few are drawn per example: TDD's in proportion to what they are likely to add,
-//! MDD's evenly over the number of masked tokens. What is drawn is a pure function of seed and example. Begin with
+//! A TDD model with per-token time has the masked path too ([`RevealBound`]): clean tokens beside pure noise.
+//!
+//! All are sums over times of which a few are drawn per example: TDD's in proportion to what they are likely to add,
+//! those of the masked path evenly over the number of masked tokens. What is drawn is a pure function of seed and example. Begin with
 //! [`TddBound`]; [`of_trained`] takes whichever a model has.
 
 use tweedie_engine::ops::noisy_input::Eps;
@@ -17,6 +19,10 @@ use crate::interrupt;
 use crate::model::{Context, Input, Model, Pass};
 use crate::process::Process;
 use crate::trained::Trained;
+
+mod path;
+
+pub use path::{BoundPath, RevealBound};
 
 /// Stream of the noise in y_t; and of the times and masks.
 const STREAM: u32 = 0xb0d1;
@@ -34,7 +40,8 @@ pub struct Score {
 
 /// Something that predicts clean tokens: a network, or the exact posterior in a test.
 pub trait Predict {
-    /// What it says of the tokens `clean` (u32 \[B, N\]) when it sees `input` at times `t` (one per example).
+    /// What it says of the tokens `clean` (u32 \[B, N\]) when it sees `input` at times `t`: one per example, or one per token (\[B·N\])
+    /// along the masked path of TDD.
     fn scores(&self, input: &Input, t: &[u32], clean: &Tensor) -> Result<Vec<Score>>;
 }
 
@@ -338,48 +345,35 @@ pub struct MddBound {
 impl MddBound {
     /// The bounds of tokens; the id V stands for a masked one.
     pub fn of(&self, predict: &dyn Predict, device: &Device, batch: &TokenBatch) -> Result<Bounds> {
-        let (b, n) = (batch.check()?, batch.n);
-        if self.draws == 0 || self.steps == 0 {
-            return Err(Error::Input("a bound needs at least one draw per example and one time step".into()));
-        }
-        let clean = batch.clean(device)?;
-        let mut tokens = vec![0.0; batch.tokens.len()];
-        let mut draws = Vec::with_capacity(self.draws);
-        for j in 0..self.draws {
-            let mut seen = batch.tokens.to_vec();
-            let (mut times, mut counts) = (Vec::with_capacity(b), Vec::with_capacity(b));
-            for (e, id) in batch.examples.iter().enumerate() {
-                // Drawing t evenly and weighting by 1/t has no finite variance. The same expectation: every token has a
-                // random number; l is drawn evenly from 1…N; t is the l-th smallest number, and those up to it are
-                // masked. So l tokens are, ∫ (1/t)·P(l masked | t) dt = 1/l, and the estimate is (N/l)·Σ_masked −ln p.
-                let u = |i: usize| uniform(self.seed, [i as u32, *id, j as u32, MASKS]);
-                let point = (j as f64 + uniform(self.seed, [0, *id, 1, TIMES])) / self.draws as f64;
-                let l = 1 + ((point * n as f64) as usize).min(n - 1);
-                let mut order: Vec<usize> = (0..n).collect();
-                order.sort_by(|a, c| u(*a).total_cmp(&u(*c)));
-                order[..l].iter().for_each(|i| seen[e * n + i] = batch.vocab as u32);
-                times.push(((u(order[l - 1]) * self.steps as f64).ceil() as u32).clamp(1, self.steps as u32));
-                counts.push(l);
-            }
-            let masked: Vec<bool> = seen.iter().map(|t| *t == batch.vocab as u32).collect();
-            let input = Tensor::from_u32(device, &[b, n], seen)?;
-            let s = batch.all(predict.scores(&Input::Tokens(&input), &times, &clean)?)?;
-            let nats = |i: usize| if masked[i] { -s[i].log_p as f64 } else { 0.0 };
-            let share = |i: usize| n as f64 / counts[i / n] as f64 * nats(i) / self.draws as f64;
-            tokens.iter_mut().zip(batch.each(share)).for_each(|(t, nats)| *t += nats);
-            draws.push((0..b).map(|e| n as f64 / counts[e] as f64 * batch.sum(e, nats)).collect());
-        }
-        Ok(Bounds::new(&draws, |_| 0.0, tokens, batch))
+        self.of_groups(1, predict, device, batch)
     }
 }
 
-/// Bounds of tokens \[B·N\] by a trained model, one image each if it is told them; the weights of `batch` as in [`TokenBatch`].
+/// Bounds of tokens \[B·N\] by a trained model along its own path, one image each if it is told them; the weights of `batch` as in
+/// [`TokenBatch`].
 pub fn of_trained(t: &Trained, images: Option<&Tensor>, batch: &TokenBatch, draws: usize) -> Result<Bounds> {
+    of_trained_along(BoundPath::own(t), t, images, batch, draws)
+}
+
+/// As [`of_trained`], along a path that the model can go.
+pub fn of_trained_along(
+    path: BoundPath,
+    t: &Trained,
+    images: Option<&Tensor>,
+    batch: &TokenBatch,
+    draws: usize,
+) -> Result<Bounds> {
+    path.check(t)?;
     let (vocab, device) = (t.model.sizes().vocab, t.model.device());
     let network = Conditioned::new(&t.model, images)?;
-    let seed = 0;
-    match t.model.is_tdd() {
-        true => TddBound::new(&t.process, vocab, draws, seed)?.of(&network, &device, batch),
-        false => MddBound { steps: t.process.steps(), draws, seed }.of(&network, &device, batch),
+    let (process, seed) = (&t.process, 0);
+    match path {
+        BoundPath::Shared => TddBound::new(process, vocab, draws, seed)?.of(&network, &device, batch),
+        BoundPath::Masked(group) if t.model.is_tdd() => {
+            RevealBound { process, group, draws, seed }.of(&network, &device, batch)
+        }
+        BoundPath::Masked(group) => {
+            MddBound { steps: process.steps(), draws, seed }.of_groups(group, &network, &device, batch)
+        }
     }
 }

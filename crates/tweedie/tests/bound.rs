@@ -2,7 +2,7 @@
 //!
 //! Seeds are fixed; statistical bounds are 5 standard errors.
 
-use tweedie::bound::{Bounds, Conditioned, MddBound, Predict, Score, TddBound, TokenBatch};
+use tweedie::bound::{BoundPath, Bounds, Conditioned, MddBound, Predict, RevealBound, Score, TddBound, TokenBatch};
 use tweedie::config::{Method, ModelConfig};
 use tweedie::model::{DenoiserConfig, Input, Model, Sizes};
 use tweedie::sample::draw;
@@ -304,5 +304,139 @@ fn padding_counts_in_a_bound() {
     for (all, some) in of(None).into_iter().zip(of(Some(&without))) {
         assert!((all - 2_f64.ln()).abs() < 0.02, "{all} nats");
         assert!(some < 0.6, "{some} nats without padding");
+    }
+}
+
+/// Three tokens that depend on each other, p(a, b, c) over two classes each, with the exact posterior in the network's place: whatever the
+/// times of the tokens are, or whichever are masked.
+struct Triples(Process);
+
+const TRIPLES: [f64; 8] = [0.40, 0.02, 0.03, 0.05, 0.04, 0.02, 0.04, 0.40];
+
+/// Bit i of a triple.
+fn bit(triple: usize, i: usize) -> u32 {
+    (triple >> i) as u32 & 1
+}
+
+impl Triples {
+    /// −Σ p ln p of the tokens `of`, a bit each.
+    fn entropy_of(of: usize) -> f64 {
+        let mut sums = [0.0; 8];
+        TRIPLES.iter().enumerate().for_each(|(t, p)| sums[t & of] += p);
+        entropy(&sums)
+    }
+
+    /// The mean over orders of Σ over groups of Σ_i H(token i | the groups before): what the best network of independent tokens can reach.
+    fn bound(group: usize) -> f64 {
+        let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+        let of = |order: &[usize; 3]| {
+            let mut seen = 0;
+            let mut sum = 0.0;
+            for group in order.chunks(group) {
+                sum += group.iter().map(|i| Self::entropy_of(seen | 1 << i) - Self::entropy_of(seen)).sum::<f64>();
+                seen |= group.iter().map(|i| 1 << i).sum::<usize>();
+            }
+            sum
+        };
+        orders.iter().map(of).sum::<f64>() / 6.0
+    }
+}
+
+impl Predict for Triples {
+    fn scores(&self, input: &Input, t: &[u32], clean: &Tensor) -> Result<Vec<Score>> {
+        let clean = clean.to_vec_u32()?;
+        // ln p of what is seen of token i, were it k.
+        let seen: Box<dyn Fn(usize, u32) -> f64> = match input {
+            Input::Noisy(noisy) => {
+                let (y, each) = (noisy.vectors(DType::F32)?.to_vec()?, clean.len() / t.len());
+                let times = t.to_vec();
+                Box::new(move |i, k| self.0.evidence(times[i / each] as usize) * y[2 * i + k as usize] as f64)
+            }
+            Input::Tokens(ids) => {
+                let ids = ids.to_vec_u32()?;
+                Box::new(move |i, k| if [k, 2].contains(&ids[i]) { 0.0 } else { f64::NEG_INFINITY })
+            }
+            Input::Projected(_) => panic!("nothing is projected here"),
+        };
+        let of = |i: usize| {
+            let first = i / 3 * 3;
+            let l = |t: usize| TRIPLES[t].ln() + (0..3).map(|j| seen(first + j, bit(t, j))).sum::<f64>();
+            let most = (0..8).map(l).fold(f64::MIN, f64::max);
+            let mut p = [1e-300; 2];
+            (0..8).for_each(|t| p[bit(t, i % 3) as usize] += (l(t) - most).exp());
+            let sum = p[0] + p[1];
+            score(&p.map(|p| p / sum), clean[i])
+        };
+        Ok((0..clean.len()).map(of).collect())
+    }
+}
+
+/// Along the masked path the exact posterior reaches the entropy, one token at a time; in groups it pays for what tokens of a group tell of
+/// each other, to the closed form; TDD and its twin alike. The shared time, from one example to the next, is another bound.
+#[test]
+fn the_masked_path_reaches_the_entropy_one_token_at_a_time() {
+    const EXAMPLES: u32 = 4000;
+    let process = Process::new(Schedule::new(ScheduleKind::Cosine, 1000, 2).unwrap());
+    let predict = Triples(process.clone());
+    let ids: Vec<u32> = (0..EXAMPLES).collect();
+    let triple = |e: &u32| draw(&TRIPLES, uniform(5, *e));
+    let tokens: Vec<u32> = ids.iter().map(triple).flat_map(|t| [0, 1, 2].map(|i| bit(t, i))).collect();
+    let batch = TokenBatch { tokens: &tokens, n: 3, vocab: 2, examples: &ids, weights: None };
+    let whole = Triples::entropy_of(0b111);
+    assert!((Triples::bound(1) - whole).abs() < 1e-12);
+    let alone: f64 = (0..3).map(|i| Triples::entropy_of(1 << i)).sum();
+    assert!(
+        (Triples::bound(3) - alone).abs() < 1e-12
+            && Triples::bound(2) > whole + 0.05
+            && alone > Triples::bound(2) + 0.05
+    );
+    for group in [1, 2, 3, 9] {
+        let want = Triples::bound(group.min(3)) / 3.0;
+        let tdd = RevealBound { process: &process, group, draws: 12, seed: 3 };
+        let tdd = tdd.of(&predict, &Device::Cpu, &batch).unwrap();
+        let mdd = MddBound { steps: 1000, draws: 12, seed: 3 };
+        let mdd = mdd.of_groups(group, &predict, &Device::Cpu, &batch).unwrap();
+        for (name, all) in [("TDD", &tdd), ("MDD", &mdd)] {
+            let e = all.per_token();
+            println!("{name}, groups of {group}: {:.4} ± {:.4}, closed form {want:.4}", e.mean, e.error);
+            assert!(
+                (e.mean - want).abs() < 5.0 * e.error + 1e-3,
+                "{name}, {group}: {} ± {}, not {want}",
+                e.mean,
+                e.error
+            );
+            assert!(e.error < 0.01, "{name}: too noisy to say anything");
+            let sum: f64 = all.tokens[..3].iter().sum();
+            assert!((sum - all.nats[0]).abs() < 1e-9 * (1.0 + sum));
+        }
+        // The same stages: the same numbers, but for what the oracle reads into noise at T, where ᾱ is not quite 0.
+        let apart = tdd.nats.iter().zip(&mdd.nats).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(apart < 0.05, "TDD and MDD differ by {apart}");
+    }
+    // What an example gets does not depend on its batch.
+    let few = TokenBatch { tokens: &tokens[..30], examples: &ids[..10], ..batch };
+    let bound = RevealBound { process: &process, group: 1, draws: 4, seed: 3 };
+    let all = bound.of(&predict, &Device::Cpu, &batch).unwrap();
+    assert_eq!(bound.of(&predict, &Device::Cpu, &few).unwrap().nats[..], all.nats[..10]);
+    assert!(RevealBound { group: 0, ..bound }.of(&predict, &Device::Cpu, &few).is_err());
+    assert!(RevealBound { draws: 0, ..bound }.of(&predict, &Device::Cpu, &few).is_err());
+    let shared = TddBound::new(&process, 2, 32, 3).unwrap().of(&predict, &Device::Cpu, &batch).unwrap().per_token();
+    assert!(shared.mean > whole / 3.0 - 5.0 * shared.error, "{} ± {}, entropy {whole}", shared.mean, shared.error);
+}
+
+#[test]
+fn paths_have_names() {
+    for (name, path) in
+        [("shared", BoundPath::Shared), ("reveal", BoundPath::Masked(1)), ("groups:4", BoundPath::Masked(4))]
+    {
+        assert_eq!(name.parse(), Ok(path));
+    }
+    assert!(
+        BoundPath::Masked(1).to_string().contains("masked path")
+            && BoundPath::Masked(4).to_string().contains("4 tokens")
+    );
+    for name in ["", "groups", "groups:0", "groups:-1", "groups:99999999", "masked"] {
+        let e = name.parse::<BoundPath>().unwrap_err();
+        assert!(e.contains("groups:N"), "{e}");
     }
 }

@@ -229,6 +229,7 @@ fn captions_are_those_of_the_generator() {
                 s.guidance_shape = if j == 1 { GuidanceShape::Linear } else { GuidanceShape::Constant };
                 s.unmask = if i % 2 == 0 { Unmasking::Confident } else { Unmasking::Random };
                 s.uncommitted = 0.5 * j as f32;
+                s.correction = [0.0, 0.3, 0.9][j];
                 (s.candidates, s.rank) = (1 + 2 * (i % 2), if j == 0 { Rank::Bound } else { Rank::Consensus });
                 s.posterior_mean = [PosteriorMean::Soft, PosteriorMean::Argmax, PosteriorMean::Drawn][j];
                 s.noise = [NoiseKind::Auto, NoiseKind::Dense, NoiseKind::Exact][j];
@@ -248,11 +249,11 @@ fn captions_are_those_of_the_generator() {
 fn texts_are_those_of_the_generator() {
     for like in [TEXT, Like { method: Method::Mdd, ..TEXT }, Like { per_token: true, ..TEXT }] {
         let t = trained(like);
-        let jobs: Vec<Job> = SAMPLERS
-            .into_iter()
-            .enumerate()
-            .map(|(i, sampler)| Job { example: i as u32, min_length: i, ..Job::new(&sample(4 + i, sampler, 1)) })
-            .collect();
+        let job = |(i, sampler): (usize, SamplerKind)| {
+            let sample = SampleConfig { correction: 0.1 * i as f32, ..sample(4 + i, sampler, 1) };
+            Job { example: i as u32, min_length: i, ..Job::new(&sample) }
+        };
+        let jobs: Vec<Job> = SAMPLERS.into_iter().enumerate().map(job).collect();
         compare(&t, &jobs);
     }
 }
@@ -304,10 +305,10 @@ fn a_run_can_be_gone_on_with() {
     for (method, per_token) in [(Method::Tdd, false), (Method::Mdd, false), (Method::Tdd, true)] {
         let t = trained(Like { method, per_token, ..CAPTION });
         for sampler in [SamplerKind::Argmax, SamplerKind::Multinomial] {
-            let job = Job {
-                image: Some(image(1)),
-                ..Job::new(&SampleConfig { guidance: 2.0, unmask: Unmasking::Confident, ..sample(6, sampler, 5) })
-            };
+            let unmask = Unmasking::Confident;
+            let correction = if method == Method::Tdd { 0.4 } else { 0.0 };
+            let sample = SampleConfig { guidance: 2.0, unmask, correction, ..sample(6, sampler, 5) };
+            let job = Job { image: Some(image(1)), ..Job::new(&sample) };
             let whole = together(&t, std::slice::from_ref(&job), 0).remove(0);
             for step in 1..6 {
                 let mask = t.model.sizes().vocab as u32;
@@ -336,6 +337,14 @@ fn a_run_can_be_gone_on_with() {
             refuse(SamplerKind::Argmax, Resume { step: 2, tokens: vec![99; TOKENS], ..Resume::default() })
                 .contains("99")
         );
+        if method == Method::Mdd {
+            let unmask = Unmasking::Confident;
+            let corrects = SampleConfig { correction: 0.1, unmask, ..sample(6, SamplerKind::Argmax, 5) };
+            let resume = Some(Resume { step: 2, tokens: tokens.clone(), ..Resume::default() });
+            let job = Job { image: Some(image(1)), resume, ..Job::new(&corrects) };
+            let said = LiveModel::new(t.clone(), 4).unwrap().admit(vec![job]).remove(0).unwrap_err().to_string();
+            assert!(said.contains("go on with correction 0"), "{said}");
+        }
         if method == Method::Tdd {
             assert!(
                 refuse(SamplerKind::Ddim, Resume { step: 2, tokens, ..Resume::default() }).contains("carries more")

@@ -264,7 +264,7 @@ fn every(sizes: Sizes, mut f: impl FnMut(&Trained, &SampleConfig, &str)) {
         (SamplerKind::Argmax, 1.0, Unmasking::Random),
         (SamplerKind::Ddim, 2.0, Unmasking::Random),
     ] {
-        let c = SampleConfig { guidance, unmask, uncommitted: 0.5, ..config(sampler, 6) };
+        let c = SampleConfig { guidance, unmask, uncommitted: 0.5, correction: 0.4, ..config(sampler, 6) };
         f(&per_token, &c, &format!("per-token time, {sampler:?}, {unmask:?}, guidance {guidance}"));
     }
     let mdd = trained(model(Method::Mdd, Conditioning::Image, ConditionAttention::Prefix, sizes));

@@ -1,6 +1,6 @@
 //! Flags of every command that uses a trained model: which run, which of its weights, where, and how to print.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tweedie::config::Precision;
 use tweedie::run::{self, Loaded, Weights};
@@ -26,8 +26,13 @@ pub struct ModelArgs {
 impl ModelArgs {
     /// Open the device and the run, and say on stderr what there is to know about them.
     pub fn load(&self) -> Result<Loaded> {
+        self.load_run(&self.run)
+    }
+
+    /// Another run, by the same flags.
+    pub fn load_run(&self, run: &Path) -> Result<Loaded> {
         let choice = report::open_device(&self.device)?;
-        let loaded = run::load(&self.run, self.weights(), &choice.device, Precision::Auto)?;
+        let loaded = run::load(run, self.weights(), &choice.device, Precision::Auto)?;
         loaded.notes.iter().for_each(|n| note(n));
         Ok(loaded)
     }

@@ -71,6 +71,7 @@ fn captions_are_learned_written_and_measured() {
     captions_are_measured(dir);
     clip_scores_captions(dir);
     flags_of_captions_are_refused(dir, image);
+    a_curve_is_drawn(dir);
     a_folder_is_captioned(dir, image);
 }
 
@@ -138,7 +139,7 @@ fn flags_of_captions_are_refused(dir: &Path, image: &str) {
     refused(dir, &["generate", "tdd"], &["looks at images", "tweedie caption tdd"]);
     refused(dir, &["caption", "tdd", image, "--infill", "a zebra"], &["lacks 'zebra'"]);
     refused(dir, &["trace", "tdd"], &["name one"]);
-    for flag in ["--unmask=random", "--uncommitted=0.5"] {
+    for flag in ["--unmask=random", "--uncommitted=0.5", "--correction=0.1"] {
         let name = flag.split('=').next().unwrap();
         refused(dir, &["eval", "tdd", flag], &[name, "has no meaning here", "train.clean_tokens"]);
         refused(dir, &["caption", "tdd", image, flag], &[name, "has no meaning here", "train.clean_tokens"]);
@@ -148,6 +149,35 @@ fn flags_of_captions_are_refused(dir: &Path, image: &str) {
     refused(dir, &["eval", "mdd", "--sampler", "argmax,softmax"], &["--sampler", "has no meaning here", "--unmask"]);
     refused(dir, &["caption", "mdd", image, "--schedule", "cosine"], &["--schedule has no meaning here"]);
     succeeds(dir, &["caption", "mdd", image, "--unmask", "confident"]);
+    refused(dir, &["caption", "mdd", image, "--correction", "0.1", "--steps", "2"], &["--steps 3 or more"]);
+    succeeds(dir, &["caption", "mdd", image, "--correction", "0.3", "--steps", "4"]);
+
+    refused(dir, &["eval", "tdd", "--path", "shared"], &["--path has no meaning here", "--bound"]);
+    refused(dir, &["eval", "tdd", "--bound", "1", "--path", "reveal"], &["train.clean_tokens"]);
+    refused(dir, &["eval", "mdd", "--bound", "1", "--path", "shared"], &["masked path"]);
+    refused(dir, &["eval", "mdd", "--bound", "1", "--path", "groups:0"], &["groups:N"]);
+    let v = json(dir, &["eval", "mdd", "--limit", "4", "--bound", "1", "--path", "groups:2", "--json"]);
+    assert_eq!(v["bound"]["path"], "masked path, 2 tokens at a time");
+}
+
+/// Both models over steps in one table and one figure; guidance takes two passes a step.
+fn a_curve_is_drawn(dir: &Path) {
+    refused(dir, &["eval", "tdd", "--figure", "curve.pdf"], &["FILE.svg"]);
+    refused(dir, &["eval", "tdd", "--limit", "4", "--steps", "2", "--figure", "curve.svg"], &["--steps 1,2,4"]);
+    refused(dir, &["eval", "tdd", "--twin", "none"], &["none"]);
+    let flags = ["--limit", "4", "--steps", "1,2,50", "--guidance", "1,2", "--unmask", "confident", "--json"];
+    let v = json(dir, &[&["eval", "mdd", "--twin", "tdd", "--figure", "curve.svg"], &flags[..]].concat());
+    let rows = v["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 12);
+    for row in rows {
+        let of = |key: &str| row[key].as_f64().unwrap();
+        assert_eq!(of("passes"), of("steps") * of("guidance"), "{row}");
+    }
+    let steps =
+        |tdd: bool| rows.iter().filter(move |r| r["unmask"].is_null() == tdd).map(|r| r["steps"].as_u64().unwrap());
+    let most = steps(false).max().unwrap();
+    assert!(most < 50 && steps(true).max() == Some(50), "no more steps than tokens: {most}");
+    assert!(fs::read_to_string(dir.join("curve.svg")).unwrap().starts_with("<svg"));
 }
 
 /// A folder of images, each captioned as by itself; more than fit in a batch, with one in it that cannot be read.
@@ -191,6 +221,9 @@ fn a_model_with_per_token_time_heeds_every_flag_it_takes() {
             ("--unmask confident --sampler softmax", "--unmask confident has no meaning here"),
             ("--uncommitted 0.5 --sampler ancestral", "--uncommitted has no meaning here"),
             ("--schedule cosine", "--schedule has no meaning here"),
+            ("--correction 0.1 --unmask random", "--correction has no meaning here"),
+            ("--correction 0.1 --steps 2", "--steps 3 or more"),
+            ("--correction 1", "must lie in [0, 1)"),
         ] {
             refused(dir, &with(flags), &[words]);
         }
@@ -204,6 +237,11 @@ fn a_model_with_per_token_time_heeds_every_flag_it_takes() {
         &["eval", "r", "--uncommitted", "0,.5,1", "--unmask", "random"],
         &["--uncommitted has no meaning here"],
     );
+    let v = json(dir, &["eval", "r", "--limit", "4", "--correction", "0,.5", "--steps", "4", "--json"]);
+    let corrections: Vec<_> = v["rows"].as_array().unwrap().iter().map(|r| r["correction"].as_f64()).collect();
+    assert_eq!(corrections, [None, Some(0.5)]);
+    let v = json(dir, &["eval", "r", "--limit", "4", "--bound", "1", "--path", "reveal", "--json"]);
+    assert_eq!(v["bound"]["path"], "masked path, one token at a time");
     let v = json(dir, &["eval", "r", "--limit", "4", "--uncommitted", "0,.5", "--schedule", "cosine", "--json"]);
     assert_eq!(v["rows"].as_array().unwrap().len(), 2);
 }

@@ -163,6 +163,9 @@ fn flags_of_text_are_refused(dir: &Path) {
     refused(dir, &["generate", "tdd", "--prompt", "a", "--infill", "a_"], &["not both"]);
     refused(dir, &["generate", "tdd", "--unmask", "confident"], &["--unmask has no meaning here"]);
     refused(dir, &["generate", "tdd", "--uncommitted", "0.5"], &["--uncommitted has no meaning here"]);
+    refused(dir, &["generate", "tdd", "--correction", "0.5"], &["--correction has no meaning here"]);
+    refused(dir, &["eval", "tdd", "--twin", "mdd"], &["--twin has no meaning here"]);
+    refused(dir, &["eval", "tdd", "--figure", "f.svg"], &["--figure has no meaning here"]);
     refused(dir, &["eval", "tdd", "--steps", "1,5"], &["--steps has no meaning here"]);
     refused(dir, &["eval", "tdd", "--examples", "2"], &["--examples has no meaning here", "--samples"]);
     refused(dir, &["eval", "tdd", "--samples", "2", "--clip", "x"], &["--clip has no meaning here"]);

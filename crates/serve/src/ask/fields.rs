@@ -66,6 +66,11 @@ const DEADLINE: Field = field("deadline_ms", Kind::Int(1, 3_600_000), "Give up a
 const UNMASK: Field = field("unmask", Kind::OneOf(&["random", "confident"]), "Which tokens are committed first");
 const UNCOMMITTED: Field =
     field("uncommitted", Kind::Number(0.0, 1.0), "What TDD trained with clean tokens shows of those not committed yet");
+const CORRECTION: Field = field(
+    "correction",
+    Kind::Number(0.0, 1.0),
+    "Share of committed tokens, below 1, that each step takes back and chooses anew",
+);
 const SCHEDULE: Field = field(
     "schedule",
     Kind::OneOf(&["linear", "cosine", "sigmoid", "vocab-aware"]),
@@ -102,6 +107,7 @@ pub const CAPTION: &[Field] = &[
     SAMPLER,
     UNMASK,
     UNCOMMITTED,
+    CORRECTION,
     SCHEDULE,
     SEED,
     CANDIDATES,
@@ -126,6 +132,7 @@ pub const GENERATE: &[Field] = &[
     SAMPLER,
     UNMASK,
     UNCOMMITTED,
+    CORRECTION,
     SCHEDULE,
     SEED,
     CANDIDATES,

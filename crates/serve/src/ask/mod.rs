@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tweedie::config::{SampleConfig, SamplerKind};
+use tweedie::config::{SampleConfig, SamplerKind, Unmasking};
 use tweedie::data::Task;
 use tweedie::generate::{Wishes, infill, prompt};
 use tweedie::live::{Job, Resume};
@@ -58,6 +58,7 @@ fn sample(model: &Described, f: &Fields) -> Result<SampleConfig> {
         sampler: f.named("sampler"),
         unmask: f.named("unmask"),
         uncommitted: f.number("uncommitted"),
+        correction: f.number("correction"),
         schedule: f.text("schedule").map(String::from),
         seed: f.int("seed"),
         candidates: f.size("candidates"),
@@ -131,6 +132,10 @@ fn resume(model: &Described, f: &Fields, sample: &SampleConfig) -> Result<Option
     let forgets = matches!(sample.sampler, SamplerKind::Argmax | SamplerKind::Multinomial);
     if model.facts.tdd && !forgets {
         return wrong("resume", "resume goes with sampler argmax or multinomial: others carry more than tokens".into());
+    }
+    if !model.facts.tdd && sample.unmask == Unmasking::Confident && sample.correction > 0.0 {
+        let what = "correction goes by probabilities that a resumed run does not have; send correction 0 with resume";
+        return wrong("resume", what.into());
     }
     let (steps, n) = (model.steps_taken(sample), model.tokens);
     let step = value["step"].as_u64().and_then(|s| usize::try_from(s).ok()).filter(|s| *s < steps);

@@ -115,6 +115,8 @@ pub struct SampleConfig {
     /// What TDD shows of tokens that are not committed yet: 0 is pure noise, 1 predictions with the noise of the step; between
     /// them, predictions that go this share of the steps.
     pub uncommitted: f32,
+    /// Remasking: the share of committed tokens that each step takes back and chooses anew (a commit order; 0: none).
+    pub correction: f32,
     /// Predictions are the majority over this many independent draws.
     pub votes: usize,
     /// Texts written for each image, of which the best is kept.
@@ -140,7 +142,8 @@ impl SampleConfig {
         within("sample.votes", self.votes, 1..=1 << 16)?;
         within("sample.candidates", self.candidates, 1..=1 << 16)?;
         within("sample.guidance", self.guidance, -1e3..=1e3)?;
-        within("sample.uncommitted", self.uncommitted, 0.0..=1.0)
+        within("sample.uncommitted", self.uncommitted, 0.0..=1.0)?;
+        within("sample.correction", self.correction, 0.0..1.0)
     }
 
     /// Whether a TDD model with per-token time commits its tokens one after another.
@@ -149,9 +152,17 @@ impl SampleConfig {
     }
 
     /// Steps that are taken for texts of so many tokens, by a TDD model with per-token time or without. Each commits a
-    /// token of every text, so more steps than tokens would find nothing to do.
+    /// token of every text, so that without correction more steps than tokens would find nothing to do.
     pub fn steps_taken(&self, per_token_time: bool, tokens: usize) -> usize {
-        if per_token_time && self.commits() { self.steps.min(tokens) } else { self.steps }
+        let idle = per_token_time && self.commits() && self.correction == 0.0;
+        if idle { self.steps.min(tokens) } else { self.steps }
+    }
+
+    /// Steps of the masked twin for texts of so many tokens. Where the most confident come first each step reveals a token of every
+    /// text, so that without correction more steps than tokens would find nothing to do.
+    pub fn steps_masked(&self, tokens: usize) -> usize {
+        let idle = self.unmask == Unmasking::Confident && self.correction == 0.0;
+        if idle { self.steps.min(tokens) } else { self.steps }
     }
 }
 
@@ -168,6 +179,7 @@ impl Default for SampleConfig {
             noise: NoiseKind::Auto,
             unmask: Unmasking::Random,
             uncommitted: 0.0,
+            correction: 0.0,
             votes: 1,
             candidates: 1,
             rank: Rank::Bound,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::classes::class_batches_of;
 use super::texts::{Asked, bounds_of, captions_of};
 use super::{Bounded, Captions};
+use crate::bound::BoundPath;
 use crate::config::{Config, SampleConfig};
 use crate::data::{Part, Sequences, Skipped, Source};
 use crate::error::{Error, Result};
@@ -111,7 +112,7 @@ pub fn bounds_among(
     limit: usize,
 ) -> Result<Bounded> {
     let asked = Asked { limit, part: part_of(peers), stop: &|| false };
-    let mut all = peers.agree(bounds_of(t, source, config, draws, &asked))?;
+    let mut all = peers.agree(bounds_of(BoundPath::own(t), t, source, config, draws, &asked))?;
     let b = &mut all.bounds;
     for numbers in [&mut b.nats, &mut b.weight, &mut b.error, &mut b.tokens] {
         *numbers = all_numbers(peers, numbers)?;

@@ -9,7 +9,7 @@ pub use among::{bounds_among, captions_among, classes_among};
 pub use classes::{
     Posteriors, calibrate, class_batches, classes, classes_by, classes_quietly, direct_path, posteriors,
 };
-pub use texts::{Bounded, Captions, DRAWS, bounds, bounds_until, captions, captions_until, samples};
+pub use texts::{Bounded, Captions, DRAWS, bounds, bounds_along, bounds_until, captions, captions_until, samples};
 
 use std::ops::Range;
 

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::{Stop, batches_of, from_batch, go_on, how_many, in_order, nothing_read};
-use crate::bound::Bounds;
+use crate::bound::{BoundPath, Bounds};
 use crate::config::{Config, SampleConfig};
 use crate::data::{Batch, Loader, Part, Sequences, Skipped};
 use crate::error::{Error, Result};
-use crate::generate::{Generator, TextRequest, batch_size, bound_of_texts};
+use crate::generate::{Generator, TextRequest, batch_size, bound_of_texts_along};
 use crate::metrics::captions::{CaptionScores, score};
 use crate::progress::{self, Work};
 use crate::tokenize::Tokenizer;
@@ -167,7 +167,7 @@ pub struct Bounded {
 }
 
 /// Bounds on −ln p of every sequence of `source` (at most `limit`, 0: all), each from `draws` times. Padding behind
-/// the end of a text counts as the tokens it is ([`bound_of_texts`]).
+/// the end of a text counts as the tokens it is ([`bound_of_texts`](crate::generate::bound_of_texts)).
 pub fn bounds(t: &Trained, source: &Sequences, config: &Config, draws: usize, limit: usize) -> Result<Bounded> {
     bounds_until(t, source, config, draws, limit, &|| false)
 }
@@ -181,17 +181,31 @@ pub fn bounds_until(
     limit: usize,
     stop: Stop,
 ) -> Result<Bounded> {
-    bounds_of(t, source, config, draws, &Asked { limit, part: Part::default(), stop })
+    bounds_along(BoundPath::own(t), t, source, config, (draws, limit), stop)
 }
 
-/// As [`bounds_until`], of one part; an empty one has none.
+/// As [`bounds_until`], along a path that the model can go: `draws` and `limit`.
+pub fn bounds_along(
+    path: BoundPath,
+    t: &Trained,
+    source: &Sequences,
+    config: &Config,
+    (draws, limit): (usize, usize),
+    stop: Stop,
+) -> Result<Bounded> {
+    bounds_of(path, t, source, config, draws, &Asked { limit, part: Part::default(), stop })
+}
+
+/// As [`bounds_along`], of one part; an empty one has none.
 pub(super) fn bounds_of(
+    path: BoundPath,
     t: &Trained,
     source: &Sequences,
     config: &Config,
     draws: usize,
     asked: &Asked,
 ) -> Result<Bounded> {
+    path.check(t)?;
     let (Asked { limit, part, stop }, batches) = (*asked, asked.batches(t, source));
     if batches.is_empty() && part.ranks > 1 {
         return Ok(Bounded::default());
@@ -211,7 +225,8 @@ pub(super) fn bounds_of(
         let wanted = wanted(limit, before + all.bounds.nats.len(), batch.indices.len());
         shorten(&mut batch, wanted, n);
         let images = t.batch_images(&batch)?;
-        all.bounds.extend(bound_of_texts(t, images.as_ref(), &batch.tokens, &batch.indices, draws)?);
+        let of = (&batch.tokens[..], &batch.indices[..]);
+        all.bounds.extend(bound_of_texts_along(path, t, images.as_ref(), of, draws)?);
         all.chars += characters(&batch.tokens, n, tokenizer);
         all.unknown += batch.tokens.iter().filter(|id| Some(**id) == tokenizer.unk()).count() as u64;
         if limit > 0 && before + all.bounds.nats.len() >= limit {

@@ -2,7 +2,7 @@
 
 use tweedie_engine::Tensor;
 
-use crate::bound::{self, Bounds, TokenBatch};
+use crate::bound::{self, BoundPath, Bounds, TokenBatch};
 use crate::data::Layout;
 use crate::error::Result;
 use crate::sample::Ending;
@@ -40,9 +40,20 @@ pub fn bound_of_texts(
     examples: &[u32],
     draws: usize,
 ) -> Result<Bounds> {
+    bound_of_texts_along(BoundPath::own(t), t, images, (tokens, examples), draws)
+}
+
+/// As [`bound_of_texts`], along a path that the model can go.
+pub fn bound_of_texts_along(
+    path: BoundPath,
+    t: &Trained,
+    images: Option<&Tensor>,
+    (tokens, examples): (&[u32], &[u32]),
+    draws: usize,
+) -> Result<Bounds> {
     let sizes = t.model.sizes();
     let batch = TokenBatch { tokens, n: sizes.tokens, vocab: sizes.vocab, examples, weights: None };
-    let bounds = bound::of_trained(t, images, &batch, draws)?;
+    let bounds = bound::of_trained_along(path, t, images, &batch, draws)?;
     Ok(Bounds { weight: lengths(tokens, sizes.tokens, t.tokenizer()?), ..bounds })
 }
 

@@ -12,7 +12,7 @@ mod trace;
 mod wishes;
 
 pub(crate) use ends::ending_of;
-pub use ends::{bound_of_texts, free_ending};
+pub use ends::{bound_of_texts, bound_of_texts_along, free_ending};
 pub use page::trace_page;
 pub(crate) use rank::ranked;
 pub use rank::{CandidateScores, consensus, score_candidates};

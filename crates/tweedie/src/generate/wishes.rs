@@ -66,6 +66,8 @@ pub struct Wishes {
     pub unmask: Option<Unmasking>,
     /// What TDD shows of tokens that are not committed.
     pub uncommitted: Option<f32>,
+    /// Share of committed tokens that a step takes back.
+    pub correction: Option<f32>,
     /// Noise levels of another schedule.
     pub schedule: Option<String>,
     /// Start of the sampling noise.
@@ -87,6 +89,7 @@ impl Wishes {
             sampler: self.sampler.unwrap_or(own.sampler),
             unmask: self.unmask.unwrap_or(own.unmask),
             uncommitted: self.uncommitted.unwrap_or(own.uncommitted),
+            correction: self.correction.unwrap_or(own.correction),
             schedule: self.schedule.clone().unwrap_or_else(|| own.schedule.clone()),
             seed: self.seed.unwrap_or(own.seed),
             candidates: self.candidates.unwrap_or(own.candidates),
@@ -99,6 +102,7 @@ impl Wishes {
             sampler: self.sampler.is_some(),
             unmask: self.unmask.is_some(),
             uncommitted: self.uncommitted.is_some(),
+            correction: self.correction.is_some(),
             schedule: self.schedule.is_some(),
         };
         used.check(of, std::slice::from_ref(&sample)).map(|()| sample)
@@ -115,12 +119,15 @@ impl Wishes {
         within("--votes", s.votes, 1..=1 << 16).map_err(refused("votes"))?;
         within("--guidance", s.guidance, -1e3..=1e3).map_err(refused("guidance"))?;
         within("--uncommitted", s.uncommitted, 0.0..=1.0).map_err(refused("uncommitted"))?;
+        within("--correction", s.correction, 0.0..1.0).map_err(refused("correction"))?;
         match self.schedule.as_deref().map(str::parse::<ScheduleKind>) {
             Some(Err(e)) => Err(Refusal { field: "schedule", message: e.to_string() }),
             _ => Ok(()),
         }
     }
 }
+
+const COMMITS_NONE: &str = "this model commits no token before the end (see train.clean_tokens)";
 
 /// Which of them the user used.
 #[derive(Clone, Copy, Debug, Default)]
@@ -131,6 +138,8 @@ pub struct UsedFlags {
     pub unmask: bool,
     /// `--uncommitted`.
     pub uncommitted: bool,
+    /// `--correction`.
+    pub correction: bool,
     /// `--schedule`.
     pub schedule: bool,
 }
@@ -149,6 +158,9 @@ impl UsedFlags {
         let Facts { tdd, per_token_time: per_token, .. } = of;
         let none_commits = per_token && !settings.iter().any(SampleConfig::commits);
         let confident = settings.iter().any(|s| s.unmask == Unmasking::Confident);
+        let commit =
+            "no token is committed before the end; that takes --unmask confident and --sampler argmax or multinomial";
+        let few_steps = settings.iter().all(|s| s.steps < 3) && settings.iter().any(|s| s.correction > 0.0);
         let all_noise = per_token && settings.iter().all(|s| s.commits() && s.uncommitted == 0.0);
         let of_noise = settings.iter().any(|s| matches!(s.sampler, SamplerKind::Softmax | SamplerKind::Ddim));
         let all = [
@@ -166,10 +178,13 @@ impl UsedFlags {
                 "--unmask confident",
                 "this sampler commits no tokens, argmax and multinomial do",
             ),
+            (self.uncommitted && none_commits, "--uncommitted", commit),
+            (self.correction && tdd && !per_token, "--correction", COMMITS_NONE),
+            (self.correction && none_commits, "--correction", commit),
             (
-                self.uncommitted && none_commits,
-                "--uncommitted",
-                "no token is committed before the end; that takes --unmask confident and --sampler argmax or multinomial",
+                self.correction && few_steps,
+                "--correction",
+                "tokens are taken back between the first step and the last; that takes --steps 3 or more",
             ),
             (
                 self.schedule && all_noise,
@@ -231,6 +246,25 @@ mod tests {
                 "{name:?}"
             );
         }
+        let correction = UsedFlags { correction: true, ..none };
+        let corrects =
+            |unmask, sampler, steps| SampleConfig { correction: 0.1, steps, ..setting(unmask, sampler, 0.0) };
+        let [few, many] = [2, 3].map(|steps| corrects(Confident, Argmax, steps));
+        for (model, settings, refused) in [
+            (PER_TOKEN, vec![many.clone()], false),
+            (PER_TOKEN, vec![few.clone(), many.clone()], false),
+            (PER_TOKEN, vec![few.clone()], true),
+            (PER_TOKEN, vec![corrects(Random, Argmax, 10)], true),
+            (PER_TOKEN, vec![corrects(Confident, Ddim, 10)], true),
+            (TDD, vec![many.clone()], true),
+            (MDD, vec![many.clone()], false),
+            (MDD, vec![corrects(Random, Argmax, 10)], false),
+            (MDD, vec![few.clone()], true),
+        ] {
+            let want = refused.then_some("--correction");
+            assert_eq!(flag(correction, model, &settings), want, "{model:?} {settings:?}");
+            assert_eq!(flag(none, model, &settings), None, "the run's own settings are not refused");
+        }
         // One setting that heeds it is enough.
         let mixed = [setting(Confident, Ddim, 0.0), setting(Confident, Multinomial, 0.0)];
         assert_eq!([unmask, uncommitted, schedule].map(|g| flag(g, PER_TOKEN, &mixed)), [None; 3]);
@@ -249,6 +283,9 @@ mod tests {
         let e = refused(Wishes { uncommitted: Some(2.0), ..none() }, PER_TOKEN);
         assert_eq!((e.field, e.to_string().as_str()), ("uncommitted", "--uncommitted = 2 must lie in [0, 1]"));
         assert_eq!(e.in_fields(), "uncommitted = 2 must lie in [0, 1]");
+        let e = refused(Wishes { correction: Some(1.0), ..none() }, PER_TOKEN);
+        assert_eq!((e.field, e.to_string().as_str()), ("correction", "--correction = 1 must lie in [0, 1)"));
+        assert_eq!(refused(Wishes { correction: Some(0.1), ..none() }, TDD).field, "correction");
         assert_eq!(refused(Wishes { steps: Some(0), ..none() }, TDD).field, "steps");
         assert_eq!(refused(Wishes { guidance: Some(f32::NAN), ..none() }, TDD).field, "guidance");
         assert_eq!(refused(Wishes { schedule: Some("steep".into()), ..none() }, TDD).field, "schedule");

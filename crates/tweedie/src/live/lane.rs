@@ -5,7 +5,7 @@ use std::rc::Rc;
 use tweedie_engine::ops::blend::{First, blend};
 use tweedie_engine::ops::choose::{Banned, Choose, Chosen, FREE, How, choose};
 use tweedie_engine::ops::tokens::embed;
-use tweedie_engine::ops::unmask::{Masked, Reveal, unmask};
+use tweedie_engine::ops::unmask::{Masked, Reveal, remask, unmask};
 use tweedie_engine::{DType, Device, Noise, Tape, Tensor};
 
 use super::network::{Network, Shown};
@@ -14,7 +14,8 @@ use super::{JobId, LiveStep, Place};
 use crate::config::{Start, Unmasking};
 use crate::error::{Error, Result};
 use crate::process::{Process, Times, Update};
-use crate::sample::{BuiltIn, DRAWS, Estimate, REVEALS, STREAM, factors, guidance_at, project, softmax};
+use crate::sample::{BuiltIn, DRAWS, Estimate, REMASKS, REVEALS, STREAM, Shares};
+use crate::sample::{factors, guidance_at, project, shares, softmax};
 
 /// What a row is to its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,14 +155,15 @@ impl Lane {
         let (read, revealed) = match self.kind.walk {
             Walk::Masked { drawn, unmask } => {
                 let chosen = picked.choose(drawn, false)?;
-                let shares = |row: &Row| (row.times().t - row.times().s) as f64 / row.times().t.max(1) as f64;
+                let of = net.trained.process.steps();
+                let shares = |row: &Row| shares(row.times(), of, row.path.sample.correction);
                 let state = batch.unmask(&chosen, |row| &row.tokens, batch.mask(), shares, unmask)?;
                 (Read::of(&chosen, batch.top)?, Some(state))
             }
             Walk::Noisy(BuiltIn::Confident(sampler)) => {
                 let chosen = picked.choose(sampler.drawn, false)?;
-                let left = |row: &Row| 1.0 / (row.path.steps.len() - row.at) as f64;
-                let state = batch.unmask(&chosen, |row| &row.fixed, FREE, left, Unmasking::Confident)?;
+                let shares = |row: &Row| sampler.shares(row.at, row.path.steps.len());
+                let state = batch.unmask(&chosen, |row| &row.fixed, FREE, shares, Unmasking::Confident)?;
                 (Read::of(&chosen, batch.top)?, Some(state))
             }
             Walk::Noisy(BuiltIn::Linear(sampler)) => {
@@ -401,26 +403,40 @@ impl<'a> Batch<'a> {
         Ok(blend(&by, first, Some(u), Some(&fresh))?.reshape(u.shape())?)
     }
 
-    /// Replace what is `open` among the rows' tokens by what was chosen, each row a share of its own: tokens and log-probabilities.
+    /// Replace what is `open` among the rows' tokens by what was chosen, and take back what is to be freed, each row a share of its own:
+    /// tokens and log-probabilities.
     fn unmask(
         &self,
         chosen: &Chosen,
         of: impl Fn(&Row) -> &Vec<u32>,
         open: u32,
-        share: impl Fn(&Row) -> f64,
+        shares: impl Fn(&Row) -> Shares,
         how: Unmasking,
     ) -> Result<(Vec<u32>, Vec<f32>)> {
         let shape = [self.rows.len(), self.n];
         let before = self.rows.iter().flat_map(|row| row.log_probs.iter().copied()).collect();
         let state = Masked { tokens: self.ids(of, 2)?, log_prob: Tensor::from_f32(&self.device, &shape, before)? };
-        let shares = self.rows.iter().map(|row| share(row) as f32).collect();
-        let shares = Tensor::from_f32(&self.device, &[self.rows.len()], shares)?;
-        let noise = self.noise(REVEALS, 0)?;
-        let how = match how {
-            Unmasking::Random => Reveal::Random { noise: &noise, examples: &self.examples },
+        let all: Vec<Shares> = self.rows.iter().map(|row| shares(row)).collect();
+        let each = |share: fn(&Shares) -> f64| {
+            Tensor::from_f32(&self.device, &[all.len()], all.iter().map(|of| share(of) as f32).collect())
+        };
+        let reveals = self.noise(REVEALS, 0)?;
+        let by = |noise| match how {
+            Unmasking::Random => Reveal::Random { noise, examples: &self.examples },
             Unmasking::Confident => Reveal::Confident,
         };
-        let after = unmask(&state, (&chosen.tokens, &chosen.numbers()?.log_prob), open, &shares, how)?;
+        let sure = &chosen.numbers()?.log_prob;
+        let mut after = unmask(&state, (&chosen.tokens, sure), open, &each(|of| of.commit)?, by(&reveals))?;
+        if all.iter().any(|of| of.free > 0.0) {
+            let kept = |row: &&Row| row.pinned.iter().map(|pinned| if *pinned { 0 } else { FREE }).collect::<Vec<_>>();
+            let kept =
+                Tensor::from_u32(&self.device, &[all.len() * self.n], self.rows.iter().flat_map(kept).collect())?;
+            // TDD says at each step what it thinks of a committed token; its twin said so when it was revealed.
+            let now = if open == FREE { sure.reshape(&shape)? } else { state.log_prob.clone() };
+            let before = Masked { log_prob: now, ..state };
+            let noise = self.noise(REMASKS, 0)?;
+            after = remask(&after, &before, Some(&kept), open, &each(|of| of.free)?, by(&noise))?;
+        }
         Ok((after.tokens.to_vec_u32()?, after.log_prob.to_vec()?))
     }
 

@@ -113,7 +113,7 @@ impl Path {
         let guided = sample.guidance != 1.0;
         if !m.is_tdd() {
             let drawn = matches!(sample.sampler, SamplerKind::Multinomial | SamplerKind::Ancestral);
-            let times = process.schedule().spaced(sample.steps);
+            let times = process.schedule().spaced(sample.steps_masked(sizes.tokens));
             let steps = times.windows(2).map(|pair| Times { t: pair[0], s: pair[1] }).collect();
             let walk = Walk::Masked { drawn, unmask: sample.unmask };
             return Ok(Path { kind: Kind { guided, noise: NoiseKind::Auto, walk }, sample: sample.clone(), steps });
@@ -155,6 +155,11 @@ impl Path {
         }
         if let Some(wrong) = resume.tokens.iter().find(|t| **t as usize > most) {
             return Err(Error::Input(format!("token {wrong} to go on with is above {most}")));
+        }
+        if matches!(self.kind.walk, Walk::Masked { unmask: Unmasking::Confident, .. }) && self.sample.correction > 0.0 {
+            let what = "correction goes by the probabilities that tokens were revealed with, which are not handed over; go on with \
+                        correction 0";
+            return Err(Error::Input(what.into()));
         }
         if resume.step == 0 || resume.step >= self.steps.len() {
             let last = self.steps.len().saturating_sub(1);

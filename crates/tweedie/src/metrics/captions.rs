@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::random::{Draw, Stream};
 
 /// The scores of a set of captions. BLEU and ROUGE-L lie in 0..1, CIDEr-D in 0..10.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CaptionScores {
     /// Images.
     pub images: usize,
@@ -52,7 +52,7 @@ pub struct BleuCounts {
 }
 
 /// 95 % intervals: the 2.5 and 97.5 percentiles over resampled sets of images.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Intervals {
     /// Of BLEU-1 to BLEU-4.
     pub bleu: [[f64; 2]; N],

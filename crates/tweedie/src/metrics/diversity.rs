@@ -10,7 +10,7 @@ use super::ngrams::{Gram, Grams, N, Words};
 use super::ptb::tokenize_all;
 
 /// How varied a set of captions is. All values lie in 0..1.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Diversity {
     /// Captions.
     pub captions: usize,

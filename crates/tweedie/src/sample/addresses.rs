@@ -5,7 +5,7 @@ use std::cell::RefCell;
 
 use tweedie_engine::{Device, Noise, Tensor};
 
-use super::{DRAWS, REVEALS, STREAM};
+use super::{DRAWS, REMASKS, REVEALS, STREAM};
 use crate::error::Result;
 
 pub(super) struct Addresses {
@@ -17,6 +17,8 @@ pub(super) struct Addresses {
     pub words: Noise,
     /// Of the order in which masked tokens are revealed.
     pub reveals: Noise,
+    /// Of which are masked again.
+    pub remasks: Noise,
     /// What lies on the device.
     known: RefCell<(Vec<u32>, u64)>,
 }
@@ -29,6 +31,7 @@ impl Addresses {
             noise: stream(STREAM)?,
             words: stream(DRAWS)?,
             reveals: stream(REVEALS)?,
+            remasks: stream(REMASKS)?,
             known: RefCell::new((examples.to_vec(), seed)),
         })
     }
@@ -41,7 +44,8 @@ impl Addresses {
             known.0 = examples.to_vec();
         }
         if known.1 != seed {
-            for (noise, id) in [(&self.noise, STREAM), (&self.words, DRAWS), (&self.reveals, REVEALS)] {
+            let all = [(&self.noise, STREAM), (&self.words, DRAWS), (&self.reveals, REVEALS), (&self.remasks, REMASKS)];
+            for (noise, id) in all {
                 noise.reset(seed, id, 0)?;
             }
             known.1 = seed;

@@ -1,12 +1,14 @@
-//! The commit order of TDD: at each step the most confident tokens are committed, as the masked twin does it. A committed token stays,
-//! and a network with per-token time is shown it next to clean.
+//! The commit order of TDD: at each step the most confident tokens are committed, as the masked twin does it, and a network with per-token
+//! time is shown them next to clean. A committed token stays, or with `sample.correction` may be taken back: the network, which is asked
+//! of every token at every step, then finds it unlikely beside those that were committed since.
 
 use tweedie_engine::ops::choose::FREE;
-use tweedie_engine::ops::unmask::{Masked, Reveal, unmask};
+use tweedie_engine::ops::unmask::{Masked, Reveal, remask, unmask};
 use tweedie_engine::{DType, Device, Tensor};
 
 use super::limits::Limits;
 use super::sampler::Sampler;
+use super::shares::{Shares, shares};
 use super::state::{Clean, Prediction, State, scalars};
 use crate::error::Result;
 use crate::process::Times;
@@ -18,12 +20,21 @@ pub(crate) struct Confident {
     pub drawn: bool,
     /// How far tokens that are not committed yet go along the steps: 0 not at all and 1 as others do (`sample.uncommitted`).
     pub uncommitted: f32,
+    /// The share of committed tokens that a step takes back (`sample.correction`).
+    pub correction: f32,
+}
+
+impl Confident {
+    /// What step `i` of `count` commits and takes back.
+    pub fn shares(&self, i: usize, count: usize) -> Shares {
+        shares(Times { t: count - i, s: count - i - 1 }, count, self.correction)
+    }
 }
 
 impl Sampler for Confident {
     fn step(&self, state: &mut State, prediction: &Prediction, at: Times) -> Result<()> {
         let clean = if self.drawn { prediction.draw()? } else { prediction.argmax()? };
-        let clean = state.commit(clean)?;
+        let clean = state.commit(clean, self)?;
         state.renoise(&clean, at.s)
     }
 
@@ -74,14 +85,24 @@ impl Committed {
         Ok(self.state.log_prob.reshape(&[self.flags.len()])?)
     }
 
-    /// Commit the most confident of `chosen`, a share of 1 in `left` of the open ones.
-    pub fn commit(&mut self, chosen: &Clean, left: usize) -> Result<()> {
+    /// Commit the most confident of `chosen` among the open ones, and take back those of the ones committed before that are the least
+    /// likely by the present prediction; `fixed` tokens stay.
+    pub fn commit(&mut self, chosen: &Clean, shares: Shares, fixed: Option<&Tensor>) -> Result<()> {
         let sure = &chosen.numbers()?.log_prob;
-        let share = scalars(&self.flags.device(), [1.0 / left as f64])?;
+        let share = scalars(&self.flags.device(), [shares.commit])?;
         // The same places are open in both and the same are the surest.
-        let flags = Masked { tokens: self.flags.clone(), log_prob: self.state.log_prob.clone() };
-        self.flags = unmask(&flags, (&self.ones, sure), 0, &share, Reveal::Confident)?.tokens;
-        self.state = unmask(&self.state, (chosen.ids(), sure), FREE, &share, Reveal::Confident)?;
+        let before = self.state.clone();
+        let flags_before = Masked { tokens: self.flags.clone(), log_prob: before.log_prob.clone() };
+        let flags = unmask(&flags_before, (&self.ones, sure), 0, &share, Reveal::Confident)?;
+        self.flags = flags.tokens.clone();
+        self.state = unmask(&before, (chosen.ids(), sure), FREE, &share, Reveal::Confident)?;
+        if shares.free > 0.0 {
+            let share = scalars(&self.flags.device(), [shares.free])?;
+            let now = sure.reshape(self.flags.shape())?;
+            let [before, flags_before] = [before, flags_before].map(|b| Masked { log_prob: now.clone(), ..b });
+            self.flags = remask(&flags, &flags_before, fixed, 0, &share, Reveal::Confident)?.tokens;
+            self.state = remask(&self.state, &before, fixed, FREE, &share, Reveal::Confident)?;
+        }
         Ok(())
     }
 }
@@ -94,7 +115,9 @@ mod tests {
     fn open_tokens_go_part_of_the_way() {
         let times = |all: &[(usize, usize)]| all.iter().map(|&(t, s)| Times { t, s }).collect::<Vec<_>>();
         let steps = times(&[(1000, 750), (750, 500), (500, 250), (250, 0)]);
-        let taken = |uncommitted, steps: &[Times]| Confident { drawn: false, uncommitted }.steps(steps.to_vec());
+        let taken = |uncommitted, steps: &[Times]| {
+            Confident { drawn: false, uncommitted, correction: 0.0 }.steps(steps.to_vec())
+        };
         assert_eq!(taken(1.0, &steps), steps);
         assert_eq!(taken(0.0, &steps), times(&[(1000, 1000), (1000, 1000), (1000, 1000), (1000, 0)]));
         assert_eq!(taken(0.5, &steps), times(&[(1000, 750), (750, 750), (750, 500), (500, 0)]));

@@ -1,18 +1,19 @@
 //! The masked twin's sampler: all tokens start masked, and each step reveals some of them for good.
 
 use tweedie_engine::ops::choose::{Choose, Chosen, How, choose};
-use tweedie_engine::ops::unmask::{Masked, Reveal, unmask};
+use tweedie_engine::ops::unmask::{Masked, Reveal, remask, unmask};
 use tweedie_engine::{DType, Device, Tensor};
 
 use super::addresses::Addresses;
 use super::denoise::predict;
 use super::guidance_at;
 use super::limits::Limits;
+use super::shares::shares;
 use super::state::scalars;
 use crate::config::{SampleConfig, SamplerKind, Unmasking};
 use crate::error::{Error, Result};
 use crate::interrupt;
-use crate::process::Process;
+use crate::process::{Process, Times};
 
 /// A network that fills in masked tokens, as the sampler sees it.
 pub trait Fill {
@@ -57,7 +58,7 @@ pub(super) fn fill(
     top: usize,
     mut each: impl FnMut(&Filled) -> Result<()>,
 ) -> Result<Masked> {
-    let Addresses { examples: ids, words, reveals, .. } = addresses;
+    let Addresses { examples: ids, words, reveals, remasks, .. } = addresses;
     let &[b, n] = start.shape() else { return Err(Error::Input(format!("tokens {:?} are not [B, N]", start.shape()))) };
     let mask = network.vocab() as u32;
     if b == 0 || n == 0 {
@@ -66,7 +67,7 @@ pub(super) fn fill(
     let device = network.device();
     let mut state = Masked { tokens: start.clone(), log_prob: Tensor::zeros(&device, &[b, n], DType::F32)? };
     let drawn = matches!(config.sampler, SamplerKind::Multinomial | SamplerKind::Ancestral);
-    let times = process.schedule().spaced(config.steps);
+    let times = process.schedule().spaced(config.steps_masked(n));
     network.prepare(&times[..times.len().saturating_sub(1)])?;
     for (i, pair) in times.windows(2).enumerate() {
         interrupt::check()?;
@@ -94,13 +95,18 @@ pub(super) fn fill(
             },
         )?;
         drop(logits);
-        let share = scalars(&device, [(t - s) as f64 / t.max(1) as f64])?;
-        let step_reveals = reveals.later(i as u32);
-        let how = match config.unmask {
-            Unmasking::Random => Reveal::Random { noise: &step_reveals, examples: ids },
+        let shares = shares(Times { t, s }, process.steps(), config.correction);
+        let (step_reveals, step_remasks) = (reveals.later(i as u32), remasks.later(i as u32));
+        let how = |noise| match config.unmask {
+            Unmasking::Random => Reveal::Random { noise, examples: ids },
             Unmasking::Confident => Reveal::Confident,
         };
-        state = unmask(&state, (&chosen.tokens, &chosen.numbers()?.log_prob), mask, &share, how)?;
+        let (share, before) = (scalars(&device, [shares.commit])?, state);
+        state = unmask(&before, (&chosen.tokens, &chosen.numbers()?.log_prob), mask, &share, how(&step_reveals))?;
+        if shares.free > 0.0 {
+            let (share, fixed) = (scalars(&device, [shares.free])?, limits.fixed.as_ref());
+            state = remask(&state, &before, fixed, mask, &share, how(&step_remasks))?;
+        }
         each(&Filled { t, chosen: &chosen, state: &state })?;
     }
     Ok(state)

@@ -31,6 +31,7 @@ mod noise;
 mod posterior;
 mod reverse;
 mod sampler;
+mod shares;
 mod state;
 mod tokens;
 
@@ -48,6 +49,7 @@ pub use noise::{Projection, cholesky, gram};
 pub use posterior::Posterior;
 pub(crate) use sampler::{BuiltIn, Estimate};
 pub use sampler::{Sampler, sampler_of};
+pub(crate) use shares::{Shares, shares};
 pub use state::{Clean, Mix, Prediction, State};
 pub(crate) use state::{factors, project};
 pub use tokens::{Generated, Request, TokenSampler, Traced, sample_tokens, sample_tokens_by};
@@ -57,10 +59,11 @@ use crate::config::{GuidanceShape, SampleConfig};
 use crate::error::Result;
 use crate::process::{Process, Times};
 
-/// Streams of the sampling noise, of drawn tokens, and of which masked tokens are revealed.
+/// Streams of the sampling noise, of drawn tokens, and of which masked tokens are revealed and which are masked again.
 pub(crate) const STREAM: u32 = 0x5a3e;
 pub(crate) const DRAWS: u32 = 0xd4a3;
 pub(crate) const REVEALS: u32 = 0x4e71;
+pub(crate) const REMASKS: u32 = 0x4e72;
 
 /// The steps that settings name, from T down to 0, for examples of so many `tokens` of `vocab` classes and a denoiser with `per_token_time`
 /// or without.

@@ -141,7 +141,11 @@ impl BuiltIn {
     pub fn of(config: &SampleConfig, per_token_time: bool) -> BuiltIn {
         if per_token_time && config.commits() {
             let drawn = config.sampler == SamplerKind::Multinomial;
-            return BuiltIn::Confident(Confident { drawn, uncommitted: config.uncommitted });
+            return BuiltIn::Confident(Confident {
+                drawn,
+                uncommitted: config.uncommitted,
+                correction: config.correction,
+            });
         }
         BuiltIn::Linear(linear_of(config))
     }

@@ -9,7 +9,7 @@ use tweedie_engine::{DType, Device, Noise, Tape, Tensor};
 
 use super::Projection;
 use super::addresses::Addresses;
-use super::confident::Committed;
+use super::confident::{Committed, Confident};
 use super::limits::Limits;
 use crate::config::Start;
 use crate::error::{Error, Result};
@@ -257,16 +257,16 @@ impl<'a> State<'a> {
         self.committed.as_ref().map(Committed::tokens).or(self.batch.limits.fixed.as_ref())
     }
 
-    /// Commit the most confident of `clean`: from now on they stay, and are shown clean. At the last step the log-probabilities become
-    /// those of the predictions that committed each token.
-    pub(super) fn commit(&mut self, mut clean: Clean) -> Result<Clean> {
+    /// Commit the most confident of `clean`: from now on they are shown clean, and stay unless they are taken back. At the last step the
+    /// log-probabilities become those of the predictions that committed each token.
+    pub(super) fn commit(&mut self, mut clean: Clean, by: &Confident) -> Result<Clean> {
         let Batch { projection, addresses, tokens, limits, .. } = *self.batch;
         let mut committed = match self.committed.take() {
             Some(committed) => committed,
             None => Committed::new(&projection.device(), (addresses.examples.len(), tokens), limits)?,
         };
         let (i, count) = self.at;
-        committed.commit(&clean, count - i)?;
+        committed.commit(&clean, by.shares(i, count), limits.fixed.as_ref())?;
         self.clean_flags = Some(committed.flags().clone());
         if let Some(numbers) = clean.0.numbers.as_mut().filter(|_| self.last) {
             numbers.log_prob = committed.log_prob()?;

@@ -3,6 +3,7 @@
 mod captions;
 
 use serde::Serialize;
+use tweedie::bound::BoundPath;
 use tweedie::config::{Rank, SampleConfig, SamplerKind, Unmasking};
 use tweedie::data::{Sequences, Task};
 use tweedie::evaluate;
@@ -26,6 +27,10 @@ pub struct TextArgs {
     /// Captions and text: the bound on −ln p from this many times per sequence (0: none for captions, 8 for text)
     #[arg(long, default_value_t = 0, value_name = "DRAWS", value_parser = numbers::whole(0..=100_000))]
     bound: usize,
+    /// Captions and text: the path of the bound: shared (one time for all tokens, TDD's own), reveal (the masked path, one token at a
+    /// time: MDD's own, and of TDD trained with clean tokens) or groups:N (the masked path, N tokens at a time)
+    #[arg(long, value_name = "PATH", value_parser = str::parse::<BoundPath>)]
+    path: Option<BoundPath>,
     /// Print this many captions with their references, or samples of text
     #[arg(long, default_value_t = 0, value_name = "N")]
     examples: usize,
@@ -46,6 +51,15 @@ pub struct TextArgs {
     /// What TDD shows of tokens that are not committed yet: from pure noise (0) to predictions with the noise of the step (1)
     #[arg(long, alias = "guesses", value_delimiter = ',', value_name = "SHARE,…")]
     uncommitted: Vec<f32>,
+    /// Masked twin, and TDD trained with clean tokens: the share of committed tokens that each step takes back and chooses anew
+    #[arg(long, value_delimiter = ',', value_name = "SHARE,…")]
+    correction: Vec<f32>,
+    /// Captions: another run on the same images, such as the masked twin's, as further rows of the table
+    #[arg(long, value_name = "RUN")]
+    twin: Option<std::path::PathBuf>,
+    /// Captions: draw CIDEr-D over the passes of the network that a caption takes, a line for each way of sampling
+    #[arg(long, value_name = "FILE.svg|png")]
+    figure: Option<std::path::PathBuf>,
     /// Captions: write this many for each image and score the best of them
     #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
     candidates: Option<usize>,
@@ -60,11 +74,15 @@ impl TextArgs {
         const CLASSES: &str = "this model knows classes; the flag is for captions and text";
         let given = [
             (self.bound > 0, "--bound"),
+            (self.path.is_some(), "--path"),
             (self.examples > 0, "--examples"),
             (self.samples > 0, "--samples"),
             (self.clip.is_some(), "--clip"),
             (!self.unmask.is_empty(), "--unmask"),
             (!self.uncommitted.is_empty(), "--uncommitted"),
+            (!self.correction.is_empty(), "--correction"),
+            (self.twin.is_some(), "--twin"),
+            (self.figure.is_some(), "--figure"),
             (self.candidates.is_some(), "--candidates"),
             (self.rank.is_some(), "--rank"),
         ];
@@ -75,6 +93,7 @@ impl TextArgs {
 /// A bound in nats and bits per token and, where the tokens are characters or decode to them, per character.
 #[derive(Serialize)]
 struct Bound {
+    path: String,
     sequences: usize,
     tokens: f64,
     nats_per_token: f64,
@@ -105,17 +124,22 @@ fn check(args: &Args, loaded: &Loaded) -> Result<()> {
     const BOUND: &str = "text is measured by its bound, which needs no sampler; see --samples";
     let text = loaded.config.data.task == Task::Text;
     let quiet = text && args.text.samples == 0;
+    let unbounded = !text && args.text.bound == 0;
     for (given, flag, why) in [
+        (unbounded && args.text.path.is_some(), "--path", "it is the path of a bound; see --bound"),
         (quiet && !args.steps.is_empty(), "--steps", BOUND),
         (quiet && !args.sampler.is_empty(), "--sampler", BOUND),
         (quiet && !args.text.unmask.is_empty(), "--unmask", BOUND),
         (quiet && !args.text.uncommitted.is_empty(), "--uncommitted", BOUND),
+        (quiet && !args.text.correction.is_empty(), "--correction", BOUND),
         (quiet && args.seed.is_some(), "--seed", BOUND),
         (quiet && args.schedule.is_some(), "--schedule", BOUND),
         (quiet && args.text.examples > 0, "--examples", BOUND),
         (quiet && args.text.out.is_some(), "--out", BOUND),
         (text && !args.guidance.is_empty(), "--guidance", "there is no image to guide to"),
         (text && args.text.clip.is_some(), "--clip", "there are no images"),
+        (text && args.text.twin.is_some(), "--twin", "text is measured one run at a time"),
+        (text && args.text.figure.is_some(), "--figure", "it draws scores of captions"),
         (text && args.text.candidates.is_some(), "--candidates", "samples of text are not chosen among"),
         (!text && args.text.samples > 0, "--samples", "captions are of the images there are; see --limit"),
         (args.votes.is_some(), "--votes", "captions are not voted on"),
@@ -128,11 +152,21 @@ fn check(args: &Args, loaded: &Loaded) -> Result<()> {
             return Err(meaningless(flag, why));
         }
     }
-    Ok(())
+    match args.text.figure.as_ref().map(|f| f.extension().and_then(|e| e.to_str())) {
+        None => Ok(()),
+        Some(Some("svg" | "png")) if args.steps.len() > 1 => Ok(()),
+        Some(Some("svg" | "png")) => {
+            Err(Failure::input("a curve needs more than one number of steps; give --steps 1,2,4,8,16"))
+        }
+        Some(_) => Err(Failure::input("--figure writes FILE.svg or FILE.png")),
+    }
 }
 
 pub fn run(args: &Args, loaded: &Loaded) -> Result<()> {
     check(args, loaded)?;
+    if let Some(path) = args.text.path {
+        path.check(&loaded.trained)?;
+    }
     let settings = settings(args, loaded)?;
     terminal::catch_interrupts("batch")?;
     let (source, origin) = sequences(args, loaded)?;
@@ -167,6 +201,8 @@ struct Samples {
     unmask: Option<Unmasking>,
     #[serde(rename = "guesses", skip_serializing_if = "Option::is_none")] // the key of earlier versions
     uncommitted: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    correction: Option<f32>,
     steps: usize,
     seed: u64,
     diversity: Diversity,
@@ -206,7 +242,8 @@ fn samples(args: &Args, loaded: &Loaded, sample: &SampleConfig, n: u32) -> Resul
         sampler: sample.sampler,
         unmask: (!loaded.trained.model.is_tdd()).then_some(sample.unmask),
         uncommitted: uncommitted(&loaded.trained.model, sample),
-        steps: sample.steps_taken(loaded.trained.model.per_token_time(), loaded.trained.model.sizes().tokens),
+        correction: correction(&loaded.trained.model, sample),
+        steps: steps_taken(&loaded.trained.model, sample),
         seed: sample.seed,
         diversity,
         examples: made,
@@ -218,7 +255,11 @@ fn samples_text(s: &Samples) -> String {
     let heads = ["steps", "texts", "distinct-1", "distinct-2", "distinct-3", "self-BLEU-4", "unique %"];
     let mut t = Table::new(&[vec![("sampler", Left)], heads.map(|h| (h, Right)).to_vec()].concat());
     let d = &s.diversity;
-    let mut cells = vec![sampler_name(s.sampler, s.unmask, s.uncommitted), s.steps.to_string(), d.captions.to_string()];
+    let mut cells = vec![
+        sampler_name((s.sampler, s.unmask, s.uncommitted, s.correction)),
+        s.steps.to_string(),
+        d.captions.to_string(),
+    ];
     cells.extend(d.distinct.iter().chain([&d.self_bleu4]).map(|v| format!("{v:.4}")));
     cells.push(format!("{:.1}", 100.0 * d.unique));
     t.row(cells);
@@ -226,10 +267,11 @@ fn samples_text(s: &Samples) -> String {
 }
 
 fn bound(args: &Args, loaded: &Loaded, source: &Sequences, draws: usize) -> Result<Bound> {
-    let evaluate::Bounded { bounds: b, chars, unknown, skipped } = with_bar("bound", || {
-        evaluate::bounds_until(&loaded.trained, source, &loaded.config, draws, args.limit, &interrupt::requested)
-    })
-    .map_err(|e| stopped(e, "the bound was computed"))?;
+    let (t, stop) = (&loaded.trained, &interrupt::requested);
+    let path = args.text.path.unwrap_or(BoundPath::own(t));
+    let evaluate::Bounded { bounds: b, chars, unknown, skipped } =
+        with_bar("bound", || evaluate::bounds_along(path, t, source, &loaded.config, (draws, args.limit), stop))
+            .map_err(|e| stopped(e, "the bound was computed"))?;
     skipped.errors.values().take(5).for_each(|e| warn(&format!("left out: {e}")));
     let (estimate, tokens) = (b.per_token(), b.weight.iter().sum::<f64>());
     let bits = estimate.in_bits();
@@ -242,6 +284,7 @@ fn bound(args: &Args, loaded: &Loaded, source: &Sequences, draws: usize) -> Resu
         ));
     }
     Ok(Bound {
+        path: path.to_string(),
         sequences: b.nats.len(),
         tokens,
         nats_per_token: estimate.mean,
@@ -267,11 +310,25 @@ fn bound_text(b: &Bound) -> String {
         format!("{:.4}", b.bits_per_char),
         format!("{:.4}", b.bits_per_char_error),
     ]);
-    format!("{}\nUpper bounds on −log p; ±: one standard error.\n", t.shown())
+    format!("{}\nUpper bounds on −log p ({}); ±: one standard error.\n", t.shown(), b.path)
 }
 
-/// Every combination of what the flags list, over the run's own settings.
+/// Every combination of what the flags list, over the run's own settings; flags that change nothing are refused.
 fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
+    let settings = combined(args, loaded)?;
+    let used = UsedFlags {
+        sampler: !args.sampler.is_empty(),
+        unmask: !args.text.unmask.is_empty(),
+        uncommitted: !args.text.uncommitted.is_empty(),
+        correction: !args.text.correction.is_empty(),
+        schedule: args.schedule.is_some(),
+    };
+    used.check(Facts::of(&loaded.trained.model), &settings)?;
+    Ok(settings)
+}
+
+/// Every combination of what the flags list.
+fn combined(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
     let mut base = loaded.config.sample.clone();
     base.seed = args.seed.unwrap_or(base.seed);
     base.schedule = args.schedule.clone().unwrap_or(base.schedule);
@@ -279,7 +336,7 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
     base.rank = args.text.rank.unwrap_or(base.rank);
     let or = |given: Vec<SampleConfig>, base: &SampleConfig| if given.is_empty() { vec![base.clone()] } else { given };
     let mut settings = vec![base];
-    for axis in 0..5 {
+    for axis in 0..6 {
         let mut next = Vec::new();
         for s in &settings {
             let changed: Vec<SampleConfig> = match axis {
@@ -289,6 +346,7 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
                 3 => {
                     args.text.uncommitted.iter().map(|&uncommitted| SampleConfig { uncommitted, ..s.clone() }).collect()
                 }
+                4 => args.text.correction.iter().map(|&correction| SampleConfig { correction, ..s.clone() }).collect(),
                 _ => args.text.unmask.iter().map(|&unmask| SampleConfig { unmask, ..s.clone() }).collect(),
             };
             next.extend(or(changed, s));
@@ -301,18 +359,18 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
     if settings.iter().any(|s| !(0.0..=1.0).contains(&s.uncommitted)) {
         return Err(Failure::input("--uncommitted must lie in [0, 1]"));
     }
-    let used = UsedFlags {
-        sampler: !args.sampler.is_empty(),
-        unmask: !args.text.unmask.is_empty(),
-        uncommitted: !args.text.uncommitted.is_empty(),
-        schedule: args.schedule.is_some(),
-    };
-    used.check(Facts::of(&loaded.trained.model), &settings)?;
+    if settings.iter().any(|s| !(0.0..1.0).contains(&s.correction)) {
+        return Err(Failure::input("--correction must lie in [0, 1)"));
+    }
     Ok(settings)
 }
 
-fn sampler_name(sampler: SamplerKind, unmask: Option<Unmasking>, uncommitted: Option<f32>) -> String {
-    match (unmask, uncommitted) {
+/// A sampler, its commit order, what is shown of open tokens, and the share of committed ones that is taken back.
+type Way = (SamplerKind, Option<Unmasking>, Option<f32>, Option<f32>);
+
+fn sampler_name((sampler, unmask, uncommitted, correction): Way) -> String {
+    let corrects = correction.map_or(String::new(), |c| format!(", correction {c}"));
+    let order = match (unmask, uncommitted) {
         (None, None) => name(sampler),
         (None, Some(g)) => format!("confident, {}, uncommitted {g}", name(sampler)),
         // The masked twin takes the most likely token where it does not draw.
@@ -320,7 +378,27 @@ fn sampler_name(sampler: SamplerKind, unmask: Option<Unmasking>, uncommitted: Op
             SamplerKind::Softmax | SamplerKind::Ddim => format!("MDD {}, {}", name(u), name(SamplerKind::Argmax)),
             _ => format!("MDD {}, {}", name(u), name(sampler)),
         },
-    }
+    };
+    order + &corrects
+}
+
+/// Steps that a model takes by these settings.
+fn steps_taken(model: &Model, s: &SampleConfig) -> usize {
+    let tokens = model.sizes().tokens;
+    if model.is_tdd() { s.steps_taken(model.per_token_time(), tokens) } else { s.steps_masked(tokens) }
+}
+
+/// Passes of the network for a text: guidance takes two a step, and so does self-conditioning.
+fn passes(model: &Model, s: &SampleConfig) -> usize {
+    let two = |on: bool| if on { 2 } else { 1 };
+    let each = two(s.guidance != 1.0) * two(model.config().denoiser.self_condition);
+    steps_taken(model, s) * each * s.candidates
+}
+
+/// The share of committed tokens that a step takes back, where a model commits them one after another.
+fn correction(model: &Model, s: &SampleConfig) -> Option<f32> {
+    let commits = !model.is_tdd() || model.per_token_time() && s.commits();
+    (commits && s.correction > 0.0).then_some(s.correction)
 }
 
 /// What is shown of tokens that are not committed, where a TDD model commits them one after another.

@@ -37,6 +37,9 @@ pub struct WritingArgs {
     /// the noise of the step (1)
     #[arg(long, alias = "guesses", value_name = "SHARE")]
     uncommitted: Option<f32>,
+    /// Masked twin, and TDD trained with clean tokens: the share of committed tokens that each step takes back and chooses anew
+    #[arg(long, value_name = "SHARE")]
+    correction: Option<f32>,
     /// Follow the noise levels of another schedule
     #[arg(long, value_name = "NAME", value_parser = SCHEDULES)]
     schedule: Option<String>,
@@ -87,6 +90,7 @@ impl WritingArgs {
             sampler: self.sampler,
             unmask: self.unmask,
             uncommitted: self.uncommitted,
+            correction: self.correction,
             schedule: self.schedule.clone(),
             seed: self.seed,
             candidates: self.candidates,

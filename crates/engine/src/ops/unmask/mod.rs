@@ -1,5 +1,5 @@
-//! Replace masked tokens by chosen ones: each by chance, or the most confident of each example first. For sampling only, so
-//! nothing is recorded on a tape.
+//! Replace masked tokens by chosen ones: each by chance, or the most confident of each example first; and mask revealed ones again.
+//! For sampling only, so nothing is recorded on a tape.
 
 mod cpu;
 mod cuda;
@@ -7,6 +7,7 @@ mod cuda;
 mod tests;
 
 use super::check;
+use super::choose::FREE;
 use crate::cases::{Case, Role, Size};
 use crate::device::Device;
 use crate::error::{Error, Result, ensure};
@@ -42,30 +43,78 @@ pub struct Masked {
 /// log-probabilities f32 of \[B·N\]). Other tokens stay. A share of 1 leaves none masked.
 pub fn unmask(state: &Masked, chosen: (&Tensor, &Tensor), mask: u32, share: &Tensor, how: Reveal) -> Result<Masked> {
     let t = &state.tokens;
-    let &[b, n] = t.shape() else {
-        return Err(Error::op("unmask", format!("tokens must be [B, N], they are {:?}", t.shape())));
-    };
-    ensure!(b * n > 0 && b * n < i32::MAX as usize, "unmask", "{t:?} is empty or too large");
-    check::integers("unmask", "tokens", t, t)?;
+    let [b, n] = sizes("unmask", t)?;
     check::integers("unmask", "chosen tokens", chosen.0, t)?;
-    for (x, len) in [(&state.log_prob, b * n), (chosen.1, b * n), (share, if share.len() == 1 { 1 } else { b })] {
-        ensure!(
-            x.dtype() == DType::F32 && x.len() == len && x.is_beside(t),
-            "unmask",
-            "{x:?} must be {len} f32 on {}",
-            t.device()
-        );
-    }
+    numbers("unmask", t, &[(&state.log_prob, b * n), (chosen.1, b * n), shares(share, b)])?;
     ensure!(chosen.0.len() == b * n, "unmask", "{:?} chosen tokens for {:?}", chosen.0.shape(), t.shape());
-    if let Reveal::Random { noise, examples } = how {
-        check::integers("unmask", "example ids", examples, t)?;
-        noise.check("unmask", b, t)?;
-        ensure!(examples.len() == b, "unmask", "{:?} example ids for {:?}", examples.shape(), t.shape());
-    }
+    check_reveal("unmask", how, b, t)?;
     match t.cuda_device() {
         Some(c) => cuda::unmask(c, state, chosen, mask, share, how),
         None => cpu::unmask(state, chosen, mask, share.f32s(), how),
     }
+}
+
+/// What a step came to, `after`, with a `share` of the tokens that were revealed `before` it masked again, at a log-probability of 0:
+/// each by chance, or with [`Reveal::Confident`] the least confident by the log-probabilities of `before`, the first of equals first,
+/// as many as the share comes to when rounded. So what the step itself has revealed stays. `kept`, u32 of \[B·N\]: tokens that are never
+/// masked, and [`FREE`] where a token may be.
+pub fn remask(
+    after: &Masked,
+    before: &Masked,
+    kept: Option<&Tensor>,
+    mask: u32,
+    share: &Tensor,
+    how: Reveal,
+) -> Result<Masked> {
+    let t = &before.tokens;
+    let [b, n] = sizes("remask", t)?;
+    ensure!(after.tokens.shape() == t.shape(), "remask", "{:?} after {:?}", after.tokens.shape(), t.shape());
+    check::integers("remask", "tokens", &after.tokens, t)?;
+    if let Some(kept) = kept {
+        check::integers("remask", "kept tokens", kept, t)?;
+        ensure!(kept.len() == b * n, "remask", "{:?} kept tokens for {:?}", kept.shape(), t.shape());
+    }
+    numbers("remask", t, &[(&before.log_prob, b * n), (&after.log_prob, b * n), shares(share, b)])?;
+    check_reveal("remask", how, b, t)?;
+    match t.cuda_device() {
+        Some(c) => cuda::remask(c, after, before, kept, mask, share, how),
+        None => cpu::remask(after, before, kept, mask, share.f32s(), how),
+    }
+}
+
+/// Examples and tokens of each.
+fn sizes(op: &'static str, t: &Tensor) -> Result<[usize; 2]> {
+    let &[b, n] = t.shape() else {
+        return Err(Error::op(op, format!("tokens must be [B, N], they are {:?}", t.shape())));
+    };
+    ensure!(b * n > 0 && b * n < i32::MAX as usize, op, "{t:?} is empty or too large");
+    check::integers(op, "tokens", t, t)?;
+    Ok([b, n])
+}
+
+fn shares(share: &Tensor, b: usize) -> (&Tensor, usize) {
+    (share, if share.len() == 1 { 1 } else { b })
+}
+
+/// Numbers of the right count, where the tokens `t` are.
+fn numbers(op: &'static str, t: &Tensor, all: &[(&Tensor, usize)]) -> Result<()> {
+    for (x, len) in all {
+        ensure!(
+            x.dtype() == DType::F32 && x.len() == *len && x.is_beside(t),
+            op,
+            "{x:?} must be {len} f32 on {}",
+            t.device()
+        );
+    }
+    Ok(())
+}
+
+fn check_reveal(op: &'static str, how: Reveal, b: usize, t: &Tensor) -> Result<()> {
+    let Reveal::Random { noise, examples } = how else { return Ok(()) };
+    check::integers(op, "example ids", examples, t)?;
+    noise.check(op, b, t)?;
+    ensure!(examples.len() == b, op, "{:?} example ids for {:?}", examples.shape(), t.shape());
+    Ok(())
 }
 
 pub(crate) fn cases(size: Size) -> Vec<Case> {
@@ -90,9 +139,17 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
                 let shares: Vec<f32> =
                     if each { (0..b).map(|e| share / (1 + e) as f32).collect() } else { vec![share] };
                 let share = Tensor::from_f32(&device, &[shares.len()], shares)?;
-                let got = unmask(&Masked { tokens, log_prob }, (&ids, &confidence), 2, &share, how)?;
-                let mut v: Vec<f32> = got.tokens.to_vec_u32()?.into_iter().map(|t| t as f32).collect();
-                v.extend(got.log_prob.to_vec()?);
+                let before = Masked { tokens, log_prob };
+                let got = unmask(&before, (&ids, &confidence), 2, &share, how)?;
+                // Every fifth token is kept.
+                let kept = (0..(b * n) as u32).map(|i| if i % 5 == 0 { i } else { FREE }).collect();
+                let kept = Tensor::from_u32(&device, &[b * n], kept)?;
+                let again = remask(&got, &before, Some(&kept), 2, &share, how)?;
+                let mut v = Vec::new();
+                for state in [got, again] {
+                    v.extend(state.tokens.to_vec_u32()?.into_iter().map(|t| t as f32));
+                    v.extend(state.log_prob.to_vec()?);
+                }
                 Ok(t.constant(Tensor::from_f32(&Device::Cpu, &[v.len()], v)?))
             });
             // A third of the tokens are masked (2), and chosen tokens are told from those that stay.

@@ -141,6 +141,40 @@ fn the_surest_tokens_are_shown_clean() {
     check(&seen, want, &|i| fixed[i].map_or(own(i), |g| g as usize));
 }
 
+/// At each step half of those that were committed before, those that the network now finds least likely, are open again and noisy, and as
+/// many more are committed in return: ⌈6/4⌉ of six; ⌈4/2⌉ of four for one of two; all three for two of three. What is fixed stays.
+#[test]
+fn committed_tokens_are_taken_back() {
+    let config = SampleConfig { unmask: Unmasking::Confident, uncommitted: 1.0, steps: 4, ..SampleConfig::default() };
+    let corrects = SampleConfig { correction: 0.5, ..config.clone() };
+    let sure =
+        vec![[6.0, 5.0, 4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [9.0, 1.0, 8.0, 2.0, 7.0, 3.0], [1.0; N]];
+    let of = |config: &SampleConfig, fixed| shown(Notes::new(true, sure.clone()), config, fixed).unwrap();
+    let (got, plain) = (of(&corrects, None), of(&SampleConfig { unmask: Unmasking::Random, ..config }, None));
+    // Of 0 and 1 the second step doubts 0; of 1, 4 and 5 the third doubts 1 and 5, however sure the earlier ones were.
+    let want = [None, Some([1, 1, 0, 0, 0, 0]), Some([0, 1, 0, 0, 1, 1]), Some([1, 0, 1, 1, 1, 0])];
+    assert_eq!(got.len(), 4);
+    for (((t, clean, y), want), plain) in got.iter().zip(want).zip(&plain) {
+        assert_eq!(clean.as_ref().map(|k| &k[..N]), want.as_ref().map(|w| &w[..]), "at {t}");
+        for (i, clean) in clean.iter().flatten().enumerate() {
+            let (y, plain) = (&y[i * K..][..K], &plain.2[i * K..][..K]);
+            match clean {
+                1 => assert!(is_clean(y, i % N % K), "at {t}, token {i}: {y:?}"),
+                // One that was freed holds what it was, with the noise of the step.
+                _ => assert_eq!(y, plain, "at {t}, token {i}"),
+            }
+        }
+    }
+    let fixed = [Some(4), None, None, None, None, Some(2)];
+    let most = SampleConfig { correction: 0.99, steps: 20, ..corrects };
+    let seen = of(&most, Some(&fixed));
+    let flags: Vec<&Vec<u32>> = seen.iter().filter_map(|s| s.1.as_ref()).collect();
+    assert_eq!((seen.len(), flags.len()), (20, 20), "there is something to do in more steps than tokens");
+    assert!(flags.iter().all(|f| f[0] == 1 && f[5] == 1));
+    let freed = flags.windows(2).filter(|f| (1..5).any(|i| f[0][i] > f[1][i])).count();
+    assert!(freed > 10, "tokens were taken back {freed} times");
+}
+
 /// Open tokens are at the time that `uncommitted` says: pure noise with 0, which is the noise of a reverse process with no signal.
 #[test]
 fn open_tokens_hold_noise_or_predictions() {

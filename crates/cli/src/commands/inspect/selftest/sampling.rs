@@ -85,6 +85,16 @@ fn subjects() -> Result<Vec<Subject>> {
             attention(ConditionAttention::Prefix),
             committed(SamplerKind::Multinomial),
         ),
+        many(
+            "caption corrected",
+            attention(ConditionAttention::Prefix),
+            SampleConfig { correction: 0.4, ..committed(SamplerKind::Argmax) },
+        ),
+        many(
+            "caption twin corrected",
+            twin(&attention(ConditionAttention::Full)),
+            SampleConfig { correction: 0.4, ..random.clone() },
+        ),
         many("caption twin", twin(&attention(ConditionAttention::Full)), random.clone()),
         many("caption rotary full", rotary(attention(ConditionAttention::Full)), sample.clone()),
         many("caption rotary prefix", rotary(attention(ConditionAttention::Prefix)), by(SamplerKind::Ddim)),

@@ -1,5 +1,7 @@
 //! `tweedie eval` of captions: scores over settings, CLIPScore, examples, files.
 
+mod curve;
+
 use std::ops::Range;
 use std::path::Path;
 
@@ -7,7 +9,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::json;
 use tweedie::config::{Rank, SampleConfig, SamplerKind, Unmasking};
-use tweedie::data::Sequences;
+use tweedie::data::{Sequences, Task};
 use tweedie::evaluate::{self, Captions};
 use tweedie::interrupt;
 use tweedie::metrics::captions::{CaptionScores, Intervals};
@@ -16,8 +18,8 @@ use tweedie::metrics::{Diversity, diversity};
 use tweedie::run::Loaded;
 
 use super::super::eval::Args;
-use super::{bound_text, name, sampler_name, stopped, uncommitted};
-use crate::failure::Result;
+use super::{bound_text, combined, correction, name, passes, sampler_name, steps_taken, stopped, uncommitted};
+use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note, warn, with_bar};
 use crate::shared::clip_scores::{ClipRows, Judge};
 
@@ -34,7 +36,10 @@ struct Row {
     unmask: Option<Unmasking>,
     #[serde(rename = "guesses", skip_serializing_if = "Option::is_none")] // the key of earlier versions
     uncommitted: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    correction: Option<f32>,
     steps: usize,
+    passes: usize,
     guidance: f32,
     candidates: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,50 +53,91 @@ struct Row {
 }
 
 impl Row {
+    /// What is known of it before it is measured.
+    fn new(of: &Loaded, s: &SampleConfig) -> Row {
+        let model = &of.trained.model;
+        Row {
+            sampler: s.sampler,
+            unmask: (!model.is_tdd()).then_some(s.unmask),
+            uncommitted: uncommitted(model, s),
+            correction: correction(model, s),
+            steps: steps_taken(model, s),
+            passes: passes(model, s),
+            guidance: s.guidance,
+            candidates: s.candidates,
+            rank: (s.candidates > 1).then_some(s.rank),
+            exact: 0.0,
+            intervals: Intervals::default(),
+            scores: CaptionScores::default(),
+            diversity: Diversity::default(),
+            skipped: 0,
+        }
+    }
+
+    fn scored(self, captions: &Captions) -> Result<Row> {
+        let scores = captions.scores()?;
+        Ok(Row {
+            exact: captions.exact(),
+            intervals: scores.bootstrap(DRAWS, 0),
+            scores,
+            diversity: diversity(&captions.texts),
+            skipped: captions.skipped.count(),
+            ..self
+        })
+    }
+
     fn best_of(&self) -> String {
         self.rank.map_or("1".into(), |rank| format!("{} by {}", self.candidates, name(rank)))
+    }
+
+    fn sampler(&self) -> String {
+        sampler_name((self.sampler, self.unmask, self.uncommitted, self.correction))
     }
 
     /// Its settings in one line.
     fn name(&self) -> String {
         let best = self.rank.map_or(String::new(), |_| format!(", best of {}", self.best_of()));
-        let sampler = sampler_name(self.sampler, self.unmask, self.uncommitted);
-        format!("{sampler}, {} steps, guidance {}{best}", self.steps, self.guidance)
+        format!("{}, {} steps, guidance {}{best}", self.sampler(), self.steps, self.guidance)
+    }
+
+    /// Its settings but for the steps.
+    fn way(&self) -> String {
+        let tdd = if self.unmask.is_none() { "TDD " } else { "" };
+        let guided = if self.guidance == 1.0 { String::new() } else { format!(", guidance {}", self.guidance) };
+        let best = self.rank.map_or(String::new(), |_| format!(", best of {}", self.best_of()));
+        format!("{tdd}{}{guided}{best}", self.sampler())
     }
 }
 
 pub fn run(args: &Args, loaded: &Loaded, source: &Sequences, settings: &[SampleConfig]) -> Result<()> {
-    let tdd = loaded.trained.model.is_tdd();
     // A folder that holds no CLIP should not be found out after an hour of captions.
     let clip = match &args.text.clip {
         Some(folder) => Some(Clip::load(folder, &loaded.trained.model.device())?),
         None => None,
     };
-    let (mut rows, mut made, mut last) = (Vec::new(), Vec::new(), Captions::default());
-    for s in settings {
-        let what = match settings.len() {
+    let twin = match &args.text.twin {
+        Some(run) => Some(twin(args, run)?),
+        None => None,
+    };
+    let mut all: Vec<(&Loaded, SampleConfig)> = settings.iter().map(|s| (loaded, s.clone())).collect();
+    if let Some(twin) = &twin {
+        all.extend(combined(args, twin)?.into_iter().map(|s| (twin, s)));
+    }
+    let (mut rows, mut made, mut last) = (Vec::<Row>::new(), Vec::new(), Captions::default());
+    for (i, (of, s)) in all.iter().enumerate() {
+        // Of a curve no point is measured twice: a shared time corrects nothing, and few tokens take few steps.
+        let new = Row::new(of, s);
+        if args.text.figure.is_some() && rows.iter().any(|r| r.name() == new.name()) {
+            continue;
+        }
+        let what = match all.len() {
             1 => "writing captions".to_string(),
-            n => format!("setting {} of {n}", rows.len() + 1),
+            n => format!("setting {} of {n}", i + 1),
         };
         let stop = &interrupt::requested;
-        last =
-            with_bar(&what, || evaluate::captions_until(&loaded.trained, source, &loaded.config, s, args.limit, stop))
-                .map_err(|e| stopped(e, "captions were written"))?;
-        let scores = last.scores()?;
-        rows.push(Row {
-            sampler: s.sampler,
-            unmask: (!tdd).then_some(s.unmask),
-            uncommitted: uncommitted(&loaded.trained.model, s),
-            steps: s.steps_taken(loaded.trained.model.per_token_time(), loaded.trained.model.sizes().tokens),
-            guidance: s.guidance,
-            candidates: s.candidates,
-            rank: (s.candidates > 1).then_some(s.rank),
-            exact: last.exact(),
-            intervals: scores.bootstrap(DRAWS, 0),
-            scores,
-            diversity: diversity(&last.texts),
-            skipped: last.skipped.count(),
-        });
+        last = with_bar(&what, || evaluate::captions_until(&of.trained, source, &of.config, s, args.limit, stop))
+            .map_err(|e| stopped(e, "captions were written"))?;
+        rows.push(new.scored(&last)?);
         if clip.is_some() {
             made.push(last.texts.clone());
         }
@@ -99,6 +145,9 @@ pub fn run(args: &Args, loaded: &Loaded, source: &Sequences, settings: &[SampleC
     last.skipped.errors.values().take(5).for_each(|e| warn(&format!("left out: {e}")));
     if let Some(dir) = &args.text.out {
         write(dir, source, &last)?;
+    }
+    if let Some(file) = &args.text.figure {
+        curve::draw(&rows, file)?;
     }
     let clip = match &clip {
         Some(clip) => Some(clip_rows(clip, source, &last, rows.iter().map(|r| r.name()).zip(&made))?),
@@ -124,6 +173,15 @@ pub fn run(args: &Args, loaded: &Loaded, source: &Sequences, settings: &[SampleC
     match bound {
         Some(b) => report::print(&format!("\n{}", bound_text(&b))),
         None => Ok(()),
+    }
+}
+
+/// Another run, whose captions are of the same images.
+fn twin(args: &Args, run: &Path) -> Result<Loaded> {
+    let twin = args.model.load_run(run)?;
+    match twin.config.data.task {
+        Task::Caption => Ok(twin),
+        _ => Err(Failure::input(format!("--twin {}: it writes no captions", run.display()))),
     }
 }
 
@@ -156,9 +214,12 @@ fn examples<'a>(
 
 fn table(rows: &[Row]) -> String {
     use Align::{Left, Right};
+    // Where a step is one pass of the network, the column would say the same twice.
+    let passes = rows.iter().any(|r| r.passes != r.steps);
     let heads = [
         ("sampler", Left),
         ("steps", Right),
+        ("passes", Right),
         ("guidance", Right),
         ("best of", Left),
         ("CIDEr-D", Right),
@@ -171,12 +232,15 @@ fn table(rows: &[Row]) -> String {
         ("repeated word %", Right),
         ("images", Right),
     ];
+    let heads: Vec<_> = heads.into_iter().filter(|h| passes || h.0 != "passes").collect();
     let mut t = Table::new(&heads);
     for r in rows {
         let s = &r.scores;
-        t.row(vec![
-            sampler_name(r.sampler, r.unmask, r.uncommitted),
-            r.steps.to_string(),
+        let mut cells = vec![r.sampler(), r.steps.to_string()];
+        if passes {
+            cells.push(r.passes.to_string());
+        }
+        cells.extend([
             r.guidance.to_string(),
             r.best_of(),
             format!("{:.3}", s.cider_d),
@@ -189,6 +253,7 @@ fn table(rows: &[Row]) -> String {
             format!("{:.1}", 100.0 * r.diversity.repeated),
             s.images.to_string(),
         ]);
+        t.row(cells);
     }
     t.shown()
 }
