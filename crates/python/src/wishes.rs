@@ -24,12 +24,12 @@ pub fn wishes(json: &str) -> PyResult<Wishes> {
         sampler: take(&mut all, "sampler")?,
         unmask: take(&mut all, "unmask")?,
         uncommitted: take(&mut all, "uncommitted")?,
+        correction: take(&mut all, "correction")?,
         schedule: take(&mut all, "schedule")?,
         seed: take(&mut all, "seed")?,
         candidates: take(&mut all, "candidates")?,
         rank: take(&mut all, "rank")?,
         votes: take(&mut all, "votes")?,
-        ..Wishes::default()
     };
     match all.keys().next() {
         Some(name) => Err(value(format!("a sampler has no {name}"))),

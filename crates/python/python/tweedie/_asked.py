@@ -38,6 +38,7 @@ class Writing(Sampling, total=False):
     draws: int
     unmask: Optional[str]
     uncommitted: Optional[float]
+    correction: Optional[float]
 
 
 class Captioning(Writing, total=False):
@@ -53,7 +54,7 @@ class Generating(Writing, total=False):
 
 
 WHOLE = ("steps", "votes", "seed", "candidates")
-REAL = ("guidance", "uncommitted")
+REAL = ("guidance", "uncommitted", "correction")
 
 
 def checked(asked: dict[str, Any]) -> dict[str, Any]:

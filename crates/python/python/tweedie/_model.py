@@ -142,6 +142,7 @@ class Model:
         sampler: Union[str, Sampler, None] = None,
         unmask: Optional[str] = None,
         uncommitted: Optional[float] = None,
+        correction: Optional[float] = None,
         schedule: Union[str, Schedule, None] = None,
         seed: Optional[int] = None,
     ) -> Any:
@@ -159,7 +160,7 @@ class Model:
         self._is("caption", "caption")
         every, single = _images.many(images)
         asked, own, along = self._asked(
-            sampler, schedule, steps=steps, guidance=guidance, unmask=unmask, uncommitted=uncommitted, seed=seed,
+            sampler, schedule, steps=steps, guidance=guidance, unmask=unmask, uncommitted=uncommitted, correction=correction, seed=seed,
             candidates=candidates, rank=rank,
         )  # fmt: skip
         shape = self._shape(None, infill, length, min_length)
@@ -186,6 +187,7 @@ class Model:
         sampler: Union[str, Sampler, None] = None,
         unmask: Optional[str] = None,
         uncommitted: Optional[float] = None,
+        correction: Optional[float] = None,
         schedule: Union[str, Schedule, None] = None,
         seed: Optional[int] = None,
     ) -> Union[Text, list[Text]]:
@@ -201,7 +203,7 @@ class Model:
         if number is not None and _asked.whole("number", number) < 1:
             raise ValueError(f"number = {number}; at least one text is written")
         asked, own, along = self._asked(
-            sampler, schedule, steps=steps, unmask=unmask, uncommitted=uncommitted, seed=seed, candidates=candidates, rank=rank
+            sampler, schedule, steps=steps, unmask=unmask, uncommitted=uncommitted, correction=correction, seed=seed, candidates=candidates, rank=rank
         )
         shape = self._shape(prompt, infill, length, min_length)
         draws = _asked.positive("draws", draws)
@@ -245,6 +247,7 @@ class Model:
         sampler: Optional[str] = None,
         unmask: Optional[str] = None,
         uncommitted: Optional[float] = None,
+        correction: Optional[float] = None,
         schedule: Optional[str] = None,
         seed: Optional[int] = None,
         top: int = 5,
@@ -267,7 +270,7 @@ class Model:
             raise ValueError("prompt, infill and lengths are for texts; this model classifies images")
         native = None if image is None else _images.one(image)
         asked, own, along = self._asked(
-            sampler, schedule, steps=steps, guidance=guidance, unmask=unmask, uncommitted=uncommitted, seed=seed,
+            sampler, schedule, steps=steps, guidance=guidance, unmask=unmask, uncommitted=uncommitted, correction=correction, seed=seed,
             candidates=candidates,
         )  # fmt: skip
         if own is not None or along is not None:
