@@ -29,7 +29,6 @@ pub fn wishes(json: &str) -> PyResult<Wishes> {
         candidates: take(&mut all, "candidates")?,
         rank: take(&mut all, "rank")?,
         votes: take(&mut all, "votes")?,
-        ..Wishes::default()
     };
     match all.keys().next() {
         Some(name) => Err(value(format!("a sampler has no {name}"))),
