@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""What is inside the program, as CycloneDX 1.5 JSON: every crate with its version, licence, checksum and place.
+"""What is inside the program and the Python module, as CycloneDX 1.5 JSON: every crate with its version, licence, checksum and place.
 
-scripts/sbom.py writes sbom.cdx.json; --check only says whether it is up to date (exit 1 if not). Needs cargo, nothing else.
+scripts/sbom.py writes sbom.cdx.json and crates/python/sbom.cdx.json; --check only says whether they are up to date (exit 1 if not). Needs
+cargo, nothing else.
 """
 import argparse
 import json
@@ -11,18 +12,19 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FILE = ROOT / "sbom.cdx.json"
+#: The folder of a bill and its Cargo.lock, and the package it is of.
+BILLS = [(ROOT, "tweedie-cli"), (ROOT / "crates/python", "tweedie-python")]
 
 
-def metadata():
+def metadata(folder):
     command = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", "x86_64-unknown-linux-gnu"]
-    return json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
+    return json.loads(subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE).stdout)
 
 
-def in_program(meta):
-    """Packages that the command is built from: its normal and build dependencies, not those of tests."""
+def inside(meta, main):
+    """Packages that `main` is built from: its normal and build dependencies, not those of tests."""
     nodes = {n["id"]: n for n in meta["resolve"]["nodes"]}
-    todo = [p["id"] for p in meta["packages"] if p["name"] == "tweedie-cli"]
+    todo = [p["id"] for p in meta["packages"] if p["name"] == main]
     seen = set(todo)
     while todo:
         for dep in nodes[todo.pop()]["deps"]:
@@ -33,11 +35,11 @@ def in_program(meta):
     return seen, nodes
 
 
-def component(package, sums):
+def component(package, sums, main):
     name, version = package["name"], package["version"]
     ours = package["source"] is None
     entry = {
-        "type": "application" if name == "tweedie-cli" else "library",
+        "type": "application" if name == main == "tweedie-cli" else "library",
         "bom-ref": f"{name}@{version}",
         "name": name,
         "version": version,
@@ -51,25 +53,25 @@ def component(package, sums):
     return entry
 
 
-def bill():
-    meta = metadata()
-    lock = tomllib.loads((ROOT / "Cargo.lock").read_text())
+def bill(folder, main):
+    meta = metadata(folder)
+    lock = tomllib.loads((folder / "Cargo.lock").read_text())
     sums = {(p["name"], p["version"]): p.get("checksum", "") for p in lock["package"]}
-    inside, nodes = in_program(meta)
-    packages = sorted((p for p in meta["packages"] if p["id"] in inside), key=lambda p: (p["name"], p["version"]))
+    within, nodes = inside(meta, main)
+    packages = sorted((p for p in meta["packages"] if p["id"] in within), key=lambda p: (p["name"], p["version"]))
     refs = {p["id"]: f'{p["name"]}@{p["version"]}' for p in packages}
     depends = [
         {"ref": refs[p["id"]], "dependsOn": sorted({refs[d["pkg"]] for d in nodes[p["id"]]["deps"] if d["pkg"] in refs})}
         for p in packages
     ]
-    components = [component(p, sums) for p in packages]
-    main = next(c for c in components if c["name"] == "tweedie-cli")
+    components = [component(p, sums, main) for p in packages]
+    whole = next(c for c in components if c["name"] == main)
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
         "version": 1,
-        "metadata": {"component": main},
-        "components": [c for c in components if c is not main],
+        "metadata": {"component": whole},
+        "components": [c for c in components if c is not whole],
         "dependencies": depends,
     }
 
@@ -78,11 +80,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
     args = parser.parse_args()
-    text = json.dumps(bill(), indent=1) + "\n"
-    if not args.check:
-        FILE.write_text(text)
-    elif not FILE.is_file() or FILE.read_text() != text:
-        sys.exit(f"error: {FILE.name} is not what Cargo.lock says; make it anew with scripts/sbom.py")
+    for folder, package in BILLS:
+        file, text = folder / "sbom.cdx.json", json.dumps(bill(folder, package), indent=1) + "\n"
+        if not args.check:
+            file.write_text(text)
+        elif not file.is_file() or file.read_text() != text:
+            sys.exit(f"error: {file.relative_to(ROOT)} is not what its Cargo.lock says; make it anew with scripts/sbom.py")
 
 
 if __name__ == "__main__":

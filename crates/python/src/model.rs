@@ -25,6 +25,9 @@ use crate::worker::{Stop, Worker};
 /// Samplers that are kept ready.
 const KEPT: usize = 4;
 
+/// Ranking, the sampler's class and its certainty.
+type Classified = (Vec<(String, f64)>, String, f64);
+
 /// What the thread owns.
 pub struct Owned {
     pub trained: Rc<Trained>,
@@ -174,7 +177,7 @@ impl PyModel {
         Ok(self.tokenizer()?.token(id))
     }
 
-    /// Ranking, the sampler's class and its certainty, of each image.
+    /// What each image shows.
     #[pyo3(signature = (images, asked, schedule, sampler))]
     fn classify(
         &self,
@@ -183,7 +186,7 @@ impl PyModel {
         asked: &str,
         schedule: Option<Bound<PySchedule>>,
         sampler: Option<Py<PyAny>>,
-    ) -> PyResult<Vec<(Vec<(String, f64)>, String, f64)>> {
+    ) -> PyResult<Vec<Classified>> {
         let (asked, plugged) = (wishes(asked)?, Plugged::new(schedule, sampler));
         let raised = plugged.raised.clone();
         let work = move |o: &mut Owned| {

@@ -86,7 +86,7 @@ class Prediction:
     def probabilities(self) -> npt.NDArray[np.float32]:
         """softmax of the logits, [B, N, V]."""
         e = np.exp(self.logits - self.logits.max(-1, keepdims=True))
-        p: npt.NDArray[np.float32] = e / e.sum(-1, keepdims=True)
+        p: npt.NDArray[np.float32] = np.divide(e, e.sum(-1, keepdims=True), dtype=np.float32)
         return p
 
     def renoise(self, **how: Any) -> Update:
