@@ -190,7 +190,7 @@ def test_what_cannot_be_loaded(tmp_path):
     ]:
         with pytest.raises(kind, match=words):
             tweedie.load(name)
-    with pytest.raises(tweedie.Error, match="cuda:N"):
+    with pytest.raises(ValueError, match="cuda:N"):
         tweedie.load("embedded:digits", device="tpu")
 
 

@@ -53,7 +53,7 @@ def test_scores_and_steps_are_copied(shapes, scene, way):
 
 def test_errors_are_pickled():
     with pytest.raises(tweedie.Error) as told:
-        tweedie.load("embedded:digits", device="tpu")
+        tweedie.load("embedded:digits", device="cuda:4096")  # nobody has so many
     again = pickle.loads(pickle.dumps(told.value))
     assert type(again) is tweedie.Error and str(again) == str(told.value)
     assert f"{tweedie.Error.__module__}.{tweedie.Error.__qualname__}" == "tweedie.Error"
@@ -113,7 +113,7 @@ class Tags(HTMLParser):
 def test_models_in_a_notebook(models, name):
     model = models[name]
     card = Tags(model._repr_html_()).text
-    for fact in (f"embedded:{name}", f"{model.facts['parameters']:,}", model.task):
+    for fact in (f"embedded:{name}", f"{model.facts['parameters']:,}", {"class": "classifies", "caption": "describes", "text": "writes"}[model.task]):
         assert fact in card
     assert repr(model).startswith(f"<tweedie.Model embedded:{name}: {model.task}, {model.method.upper()}, ")
     assert model.path == f"embedded:{name}" and model.device == "cpu"

@@ -33,19 +33,16 @@ def test_shapes_and_probabilities(models, name):
         assert step.probabilities.shape == (n, v) and step.top.shape == step.top_p.shape == (n, 4)
         p = step.probabilities
         assert np.abs(p.sum(1) - 1).max() < 1e-6
-        # What may not be written does not count: <unk> in a caption, nor that it ends where it begins.
-        allowed = p.copy()
+        # What may not be written has none: <unk> in a caption, nor that it ends where it begins.
         if model.task == "caption":
-            allowed[:, 2] = 0
-            allowed[0, :3] = 0
-        allowed /= allowed.sum(1, keepdims=True)
-        entropies = -np.sum(allowed * np.log(np.maximum(allowed, 1e-300)), axis=1)
+            assert not p[:, 2].any() and not p[0, :3].any()
+        entropies = -np.sum(p * np.log(np.maximum(p, 1e-300)), axis=1)
         assert np.abs(entropies - step.entropies).max() < 2e-6
-        assert (step.top[:, 0] == allowed.argmax(1)).all()
-        assert np.abs(np.take_along_axis(allowed, step.top, 1) - step.top_p).max() < 1e-6
+        assert (step.top[:, 0] == p.argmax(1)).all()
+        assert np.abs(np.take_along_axis(p, step.top, 1) - step.top_p).max() < 1e-6
         assert (np.diff(step.top_p, axis=1) <= 0).all()
         # A token that was committed keeps the probability that it had then.
-        told = np.take_along_axis(allowed, np.maximum(step.tokens, 0)[:, None], 1)[:, 0]
+        told = np.take_along_axis(p, np.maximum(step.tokens, 0)[:, None], 1)[:, 0]
         assert np.abs(told - step.p)[~step.committed & (step.tokens >= 0)].max(initial=0) < 1e-6
     # With a time for each token, that of the step is the latest.
     if name != "digits-mdd" and not model.facts["per_token_time"]:
@@ -289,7 +286,7 @@ def test_a_trace_in_a_notebook(digits, digit, tmp_path):
     trace = digits.trace(digit, steps=3)
     frame = Page(trace._repr_html_())
     ((tag, attributes),) = frame.tags
-    assert tag == "iframe" and attributes["srcdoc"] == trace.html() and attributes["sandbox"] == "allow-scripts"
+    assert tag == "iframe" and attributes["srcdoc"].startswith(trace.html().removesuffix("</html>\n")) and attributes["sandbox"] == "allow-scripts"
     trace.save(tmp_path / "trace.html")
     assert (tmp_path / "trace.html").read_text(encoding="utf-8") == trace.html()
 

@@ -277,7 +277,7 @@ def test_settings():
         ({"data": [(DIGITS[0][0], -1)] * 9}, ValueError, "a label is -1"),
         ({"data": ["a", 3], "recipe": "shakespeare"}, TypeError, "example 1: a text must be a string"),
         ({"data": DIGITS, "classes": ["a", "b"]}, ValueError, "a label is 9, and 2 classes"),
-        ({"data": DIGITS, "hold_out": 2.0}, ValueError, "2.*between 0 and 1"),
+        ({"data": DIGITS, "hold_out": 2.0}, ValueError, r"2.*must lie in \[0, 1\)"),
         ({"data": "embedded:digits", "validation": DIGITS}, ValueError, "validation goes with data that are a sequence"),
         ({"classes": ["a"]}, ValueError, "classes goes with data"),
         ({"data": DIGITS, "validation": ["a"]}, ValueError, "different things"),

@@ -66,7 +66,7 @@ class Run:
                 if isinstance(row, dict) and event in (None, row.get("event")):
                     rows.append(row)
         try:
-            import pandas
+            import pandas  # type: ignore[import-untyped,unused-ignore]
         except ImportError:
             return rows
         return pandas.DataFrame(rows)

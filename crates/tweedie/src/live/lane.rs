@@ -475,10 +475,12 @@ struct Picked<'a> {
 }
 
 impl Picked<'_> {
-    /// The distributions that tokens are chosen from, \[N·V\] of each row.
+    /// The distributions that tokens are chosen from, of those that stay too: \[N·V\] of each row.
     fn probabilities(&self) -> Result<Vec<Vec<f64>>> {
         let (n, vocab) = (self.batch.n, self.batch.net.model().sizes().vocab);
-        let Some(p) = self.choose(false, true)?.probabilities else {
+        let places = self.batch.rows.len() * n;
+        let open = Tensor::from_u32(&self.batch.device, &[places], vec![FREE; places])?;
+        let Some(p) = self.choose_but(&open, false, true)?.probabilities else {
             return Err(Error::Input("there are no probabilities to tell".into()));
         };
         let row = |p: &[f32]| p.iter().copied().map(f64::from).collect::<Vec<f64>>();
@@ -487,8 +489,13 @@ impl Picked<'_> {
     }
 
     fn choose(&self, drawn: bool, probabilities: bool) -> Result<Chosen> {
+        self.choose_but(&self.batch.ids(|row| &row.fixed, 1)?, drawn, probabilities)
+    }
+
+    /// Choose all but the tokens that are `fixed`.
+    fn choose_but(&self, fixed: &Tensor, drawn: bool, probabilities: bool) -> Result<Chosen> {
         let Picked { batch, logits, weight, banned } = *self;
-        let (noise, fixed) = (batch.noise(DRAWS, 0)?, batch.ids(|row| &row.fixed, 1)?);
+        let noise = batch.noise(DRAWS, 0)?;
         let bits = batch.ids(|row| &row.bans, 1)?;
         let choice = Choose {
             tokens: batch.n,
@@ -496,7 +503,7 @@ impl Picked<'_> {
             guidance: weight,
             how: if drawn { How::Drawn { noise: &noise, examples: &batch.examples } } else { How::Argmax },
             banned: banned.map(|classes| Banned { classes, rows: &bits }),
-            fixed: Some(&fixed),
+            fixed: Some(fixed),
             numbers: true,
             probabilities,
             top: batch.top,
