@@ -4,7 +4,7 @@ mod data;
 
 use std::path::Path;
 
-use crate::settings::nearest;
+use crate::names::nearest;
 pub use data::DataError;
 
 /// Every fallible call returns this.

@@ -73,6 +73,7 @@ pub mod live;
 pub mod loss;
 pub mod metrics;
 pub mod model;
+mod names;
 pub mod peers;
 pub mod process;
 pub mod progress;

@@ -12,11 +12,11 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use strsim::osa_distance;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use crate::error::{Error, Result};
+pub use crate::names::nearest;
 use blame::blame;
 
 /// Prefix of environment variables that are settings.
@@ -447,21 +447,6 @@ fn origins(base: &Table, now: &Table, given: &[Assignment]) -> Vec<Origin> {
         }
     });
     all
-}
-
-/// The known key, or other name, that was probably meant.
-pub fn nearest<'a>(key: &str, known: &'a [String]) -> Option<&'a str> {
-    if key.len() > 200 {
-        return None; // no slip of the pen, and slow to compare
-    }
-    let last = |k: &'a str| k.rsplit('.').next().unwrap_or(k);
-    let key_last = key.rsplit('.').next().unwrap_or(key);
-    let distance = |k: &'a str| {
-        // A right name in the wrong or no table is one step away.
-        osa_distance(key, k).min(osa_distance(key_last, last(k)) + 1)
-    };
-    let (d, best) = known.iter().map(|k| (distance(k), k.as_str())).min()?;
-    (d <= 1 + key.chars().count() / 4).then_some(best)
 }
 
 #[cfg(test)]

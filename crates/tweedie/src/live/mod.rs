@@ -9,6 +9,7 @@ mod lane;
 mod model;
 mod network;
 mod plan;
+mod read;
 
 pub use model::LiveModel;
 
