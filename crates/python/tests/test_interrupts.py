@@ -44,10 +44,14 @@ print(d.classify(tweedie.example("digits")).label, len(k.generate(steps=2)), len
 """
 
 
+#: A job in the background is started with SIGINT ignored, and Python leaves it so.
+HEEDS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 def interrupted(program: str, *arguments: object, wait_for: str = "begun", after: float = 0.15, times: int = 1) -> str:
     """What a program says that gets SIGINT `after` seconds from where it says `wait_for`. It has ten seconds to end."""
     process = subprocess.Popen(
-        [sys.executable, "-c", program, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ)
+        [sys.executable, "-c", HEEDS + program, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ)
     )
     try:
         said = ""
