@@ -76,13 +76,6 @@ enum Factor<'py> {
 }
 
 impl Factor<'_> {
-    fn at(&self, i: usize) -> f64 {
-        match self {
-            Factor::One(x) => *x,
-            Factor::Each(all) => all.as_array().iter().nth(i).copied().unwrap_or(f64::NAN),
-        }
-    }
-
     fn values(&self, places: usize) -> PyResult<Vec<f64>> {
         match self {
             Factor::One(x) => Ok(vec![*x; places]),
@@ -124,8 +117,8 @@ impl Own {
             let plan: Bound<PyAny> = self.object.bind(py).call1((told,))?;
             let plan: Plan = plan.extract()?;
             let mix = match (&plan.clean, &plan.keep, &plan.noise) {
-                (Factor::One(_), Factor::One(_), Factor::One(_)) => {
-                    Mix::All(Update { clean: plan.clean.at(0), keep: plan.keep.at(0), noise: plan.noise.at(0) })
+                (&Factor::One(clean), &Factor::One(keep), &Factor::One(noise)) => {
+                    Mix::All(Update { clean, keep, noise })
                 }
                 (clean, keep, noise) => {
                     let (c, k, z) = (clean.values(b * n)?, keep.values(b * n)?, noise.values(b * n)?);
