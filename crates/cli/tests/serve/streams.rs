@@ -58,7 +58,7 @@ fn what_is_stopped_or_left_frees_its_place() {
     let server = Server::start(&["embedded:shakespeare"]);
     let (mut events, id) = open(&server, &long(1000));
     events.next().unwrap();
-    assert!(server.metric("tweedie_rows") > 0.0);
+    until("a stream", || server.metric("tweedie_rows") > 0.0);
     assert_eq!(ask(server.address, "DELETE", &format!("/v1/streams/{id}"), &[], b"").status, 204);
     let end = events.last().unwrap();
     assert_eq!((end.name.as_str(), &end.data["error"]["type"]), ("error", &json!("cancelled")));
@@ -66,6 +66,7 @@ fn what_is_stopped_or_left_frees_its_place() {
     // One whose client leaves goes on for two seconds, for it may come again.
     let (mut events, _) = open(&server, &long(1000));
     events.next().unwrap();
+    until("another stream", || server.metric("tweedie_rows") > 0.0);
     events.cut();
     let after = until("the place of a client that left", || server.metric("tweedie_rows") == 0.0);
     assert!(after > Duration::from_millis(1000), "{after:?}");
