@@ -4,7 +4,8 @@
 //! pure noise still tells (next to nothing). It bounds the likelihood of sampling by posterior steps with the soft
 //! prediction; argmax-and-re-noise has none. MDD, in continuous time: E_t\[(1/t)·Σ_masked −ln p\].
 //!
-//! A TDD model with per-token time has the masked path too ([`RevealBound`]): clean tokens beside pure noise.
+//! A TDD model with per-token time has other paths too: the masked one ([`RevealBound`]), clean tokens beside pure noise, and those between
+//! it and the shared time, on which tokens start one after another ([`StaggeredBound`]).
 //!
 //! All are sums over times of which a few are drawn per example: TDD's in proportion to what they are likely to add,
 //! those of the masked path evenly over the number of masked tokens. What is drawn is a pure function of seed and example. Begin with
@@ -22,7 +23,7 @@ use crate::trained::Trained;
 
 mod path;
 
-pub use path::{BoundPath, RevealBound};
+pub use path::{BoundPath, RevealBound, StaggeredBound};
 
 /// Stream of the noise in y_t; and of the times and masks.
 const STREAM: u32 = 0xb0d1;
@@ -65,8 +66,13 @@ impl Predict for Conditioned<'_> {
         interrupt::check()?;
         let tape = Tape::inference();
         let p = Pass::inference(&tape, &self.model.params, self.model.dtype());
-        let features = self.model.features(&p, input, t, &self.context)?;
-        let logits = self.model.logits(&p, &features)?;
+        let mut evidence = None;
+        let input = match input {
+            Input::Noisy(noisy) => self.model.input_of(&tape, noisy, t, &mut evidence)?,
+            other => *other,
+        };
+        let features = self.model.features(&p, &input, t, &self.context)?;
+        let logits = self.model.logits_of(&p, &features, &input)?;
         let s = token_scores(logits.value(), &clean.reshape(&[clean.len()])?)?.to_vec()?;
         Ok(s.chunks_exact(SCORES).map(|s| Score { log_p: s[0], distance: s[1] }).collect())
     }
@@ -283,11 +289,18 @@ impl TddBound {
     /// The time at the point `u` of the drawing distribution, and the factor of ‖y_0 − p‖² there.
     fn time(&self, u: f64) -> (usize, f64) {
         let last = self.up_to.len() - 1;
-        let i = self.up_to.partition_point(|s| *s <= u * self.up_to[last]).min(last);
-        let chance = self.up_to[i] - if i == 0 { 0.0 } else { self.up_to[i - 1] };
-        let t = i + 2;
-        let (schedule, lambda) = (self.process.schedule(), self.process.lambda());
-        (t, 0.5 * lambda * lambda * (schedule.snr(t - 1) - schedule.snr(t)) / chance)
+        let t = 2 + self.up_to.partition_point(|s| *s <= u * self.up_to[last]).min(last);
+        (t, self.gain(t) / self.chance(t))
+    }
+
+    /// The chance to draw t = 2…T.
+    fn chance(&self, t: usize) -> f64 {
+        self.up_to[t - 2] - if t == 2 { 0.0 } else { self.up_to[t - 3] }
+    }
+
+    /// ½·(SNR_{t−1} − SNR_t), for t ≥ 2.
+    fn gain(&self, t: usize) -> f64 {
+        0.5 * (self.process.snr(t - 1) - self.process.snr(t))
     }
 
     /// What is left to know of a token's noisy vector at T, in nats: KL(q(y_T|y_0) ‖ N(0, 1)).
@@ -369,6 +382,7 @@ pub fn of_trained_along(
     let (process, seed) = (&t.process, 0);
     match path {
         BoundPath::Shared => TddBound::new(process, vocab, draws, seed)?.of(&network, &device, batch),
+        BoundPath::Staggered(stagger) => StaggeredBound { process, stagger, draws, seed }.of(&network, &device, batch),
         BoundPath::Masked(group) if t.model.is_tdd() => {
             RevealBound { process, group, draws, seed }.of(&network, &device, batch)
         }

@@ -3,12 +3,13 @@
 
 mod rows;
 
-pub use rows::{NoiseOf, Rows, draw_clean_tokens, token_weights};
+pub use rows::{NoiseOf, Rows, draw_clean_tokens, draw_staggered_times, token_weights};
+pub(crate) use rows::{staggered, start_of};
 
 use tweedie_engine::ops::choose::{Choose, choose};
 use tweedie_engine::ops::cross_entropy::{Loss, Targets, linear_cross_entropy};
 use tweedie_engine::ops::noisy_input::NoisyTokens;
-use tweedie_engine::ops::{elementwise, mean_square};
+use tweedie_engine::ops::{self, elementwise, mean_square};
 use tweedie_engine::{DType, Device, Tape, Tensor, Var, rng};
 
 use crate::config::{LossConfig, LossKind, MaskWeight, SmoothingIn};
@@ -25,7 +26,7 @@ fn normaliser(weights: impl Iterator<Item = f32>, terms: usize) -> Result<f64> {
     }
 }
 
-/// The condition of each row: computed once per image and handed to its copies. What the direct path says of each row comes with it,
+/// The condition of each row: computed once per image and handed to its copies. What the direct path reads of each image comes with it,
 /// for a loss of its own, which reaches the encoder whatever `reaches` says of the other.
 fn rows_context(
     p: &Pass,
@@ -40,9 +41,10 @@ fn rows_context(
         return Err(Error::Input(format!("{r} noisy rows do not go with {b} images")));
     }
     let drop = (images.is_some() && rows.drop.iter().any(|d| *d != 0)).then_some(&rows.drop[..]);
-    let context = model.context_of(p, images, drop.is_some(), reaches)?.rows(p.tape, r / b, drop)?;
+    let context = model.context_of(p, images, drop.is_some(), reaches)?;
     let direct = context.direct().cloned();
-    Ok((if reaches == EncoderGradient::None { context.with_direct_detached(p.tape) } else { context }, direct))
+    let context = if reaches == EncoderGradient::None { context.with_direct_detached(p.tape) } else { context };
+    Ok((context.rows(p.tape, r / b, drop)?, direct))
 }
 
 /// Sizes of a batch's tokens and weights must agree, tokens be classes of the model and times those of a process of `steps` steps.
@@ -57,6 +59,15 @@ fn check_rows(model: &Model, rows: &Rows, steps: usize) -> Result<usize> {
         return Err(Error::Input(format!("the time of a row is {t}, not one of 1 to {steps}")));
     }
     check_tokens(&rows.tokens, vocab)?;
+    if let Some(times) = &rows.times {
+        if times.len() != count || rows.clean.is_some() {
+            let what = if rows.clean.is_some() { " beside clean tokens" } else { "" };
+            return Err(Error::Input(format!("{} times of tokens{what}, for {count} places", times.len())));
+        }
+        if let Some(t) = times.iter().find(|t| !(1..=steps).contains(&(**t as usize))) {
+            return Err(Error::Input(format!("the time of a token is {t}, not one of 1 to {steps}")));
+        }
+    }
     if let Some(k) = rows.clean.as_ref().filter(|k| k.len() != count) {
         return Err(Error::Input(format!("{} tokens that are clean or not, for {count} places", k.len())));
     }
@@ -113,8 +124,10 @@ impl TddLoss<'_> {
         let (context, direct) = rows_context(p, model, images, rows, self.config.encoder_gradient)?;
         let noisy = rows.corrupt(self.process, &device, (sizes.tokens, sizes.vocab), &self.noise)?;
         let times = rows.token_times(sizes.tokens);
-        let shown = if rows.clean.is_some() { &times } else { &rows.t };
-        let features = model.features(p, &Input::Noisy(&noisy), shown, &context)?;
+        let shown = if rows.per_token() { &times } else { &rows.t };
+        let mut evidence = None;
+        let input = model.input_of(p.tape, &noisy, shown, &mut evidence)?;
+        let features = model.features(p, &input, shown, &context)?;
         let weights = self.weights(rows, &times)?.map(|w| Tensor::from_f32(&device, &[count], w)).transpose()?;
         let per_token = match self.config.kind {
             LossKind::CrossEntropy => {
@@ -125,7 +138,12 @@ impl TddLoss<'_> {
                         (Target::new(&rows.tokens, soft, &device, sizes.vocab)?, self.config.smoothing)
                     }
                 };
-                cross_entropy(p, model, &features, &targets, weights.as_ref(), smoothing)?
+                let head = match self.config.encoder_gradient {
+                    EncoderGradient::None if direct.is_some() && self.config.direct > 0.0 => model.head_of_blocks(p)?,
+                    _ => model.head(p),
+                };
+                let last = Last { features: &features, head, evidence: evidence.as_ref() };
+                cross_entropy(p, model, last, &targets, weights.as_ref(), smoothing)?
             }
             kind => {
                 let logits = model.logits(p, &features)?;
@@ -146,11 +164,18 @@ impl TddLoss<'_> {
         }
     }
 
-    /// `loss` with that of the direct path alone: the cross-entropy of `direct` \[rows, 1, width\] by the head, which is the twin's.
+    /// `loss` with that of the direct path alone: the cross-entropy of `direct` \[images, 1, width\] by the head, which is the twin's.
     fn add_direct_loss(&self, p: &Pass, model: &Model, loss: &Var, direct: &Var, rows: &Rows) -> Result<Var> {
-        let targets = Target::new(&rows.tokens, rows.direct.as_deref(), &model.device(), model.sizes().vocab)?;
+        let (images, v) = (direct.shape()[0], model.sizes().vocab);
+        // The copies of an image have the same targets; where it was mixed, not the same token.
+        let copies = rows.t.len() / images.max(1);
+        let tokens: Vec<u32> = rows.tokens.iter().step_by(copies.max(1)).copied().collect();
+        let soft =
+            rows.direct.as_deref().map(|q| q.chunks(v).step_by(copies.max(1)).flatten().copied().collect::<Vec<_>>());
+        let targets = Target::new(&tokens, soft.as_deref(), &model.device(), v)?;
         let features = model.direct_features(p, direct)?;
-        let each = cross_entropy(p, model, &features, &targets, None, self.config.smoothing)?;
+        let last = Last::of(p, model, &features);
+        let each = cross_entropy(p, model, last, &targets, None, self.config.smoothing)?;
         let mean = elementwise::mean(p.tape, &each)?;
         Ok(elementwise::add(p.tape, loss, &elementwise::scale(p.tape, &mean, self.config.direct)?)?)
     }
@@ -230,21 +255,44 @@ impl Target {
     }
 }
 
-/// Cross-entropy of each token by the model's head, without ever holding all logits.
+/// What logits are made of.
+struct Last<'a> {
+    features: &'a Var,
+    /// Weight and bias of the head.
+    head: (Var, Var),
+    /// κ_t·y_t, of exact evidence.
+    evidence: Option<&'a Var>,
+}
+
+impl<'a> Last<'a> {
+    /// Features and the model's head.
+    fn of(p: &Pass, model: &Model, features: &'a Var) -> Last<'a> {
+        Last { features, head: model.head(p), evidence: None }
+    }
+}
+
+/// Cross-entropy of each token, without ever holding all logits but for those of exact evidence.
 fn cross_entropy(
     p: &Pass,
     model: &Model,
-    features: &Var,
+    last: Last,
     targets: &Target,
     weights: Option<&Tensor>,
     smoothing: f32,
 ) -> Result<Var> {
-    let (w, bias) = model.head(p);
     let targets = match targets {
         Target::Hard(t) => Targets::Hard(t),
         Target::Soft(q) => Targets::Soft(q),
     };
-    Ok(linear_cross_entropy(p.tape, features, &w, Some(&bias), &Loss { targets, weights, smoothing }, None)?)
+    let loss = Loss { targets, weights, smoothing };
+    let Last { features, head: (w, bias), evidence } = last;
+    match evidence {
+        Some(evidence) => {
+            let logits = ops::linear::linear(p.tape, features, &w, Some(&bias), None, None)?;
+            Ok(ops::cross_entropy::cross_entropy(p.tape, &model.add_evidence(p, &logits, evidence)?, &loss)?)
+        }
+        None => Ok(linear_cross_entropy(p.tape, features, &w, Some(&bias), &loss, None)?),
+    }
 }
 
 /// Targets of the masked twin: a class, or a distribution where images were mixed.
@@ -267,7 +315,8 @@ pub fn mdd_class_loss(p: &Pass, model: &Model, images: &Tensor, targets: &ClassT
         ClassTargets::Hard(t) => Target::Hard(Tensor::from_u32(&device, &[b], t.clone())?),
         ClassTargets::Soft(q) => Target::Soft(Tensor::from_f32(&device, &[b, model.sizes().vocab], q.clone())?),
     };
-    Ok(elementwise::mean(p.tape, &cross_entropy(p, model, &features, &targets, None, smoothing)?)?)
+    let each = cross_entropy(p, model, Last::of(p, model, &features), &targets, None, smoothing)?;
+    Ok(elementwise::mean(p.tape, &each)?)
 }
 
 /// Stream of the masks.
@@ -310,7 +359,8 @@ impl MddLoss<'_> {
         let features = model.features(p, &Input::Tokens(&seen), &rows.t, &context)?;
         let weights = Tensor::from_f32(&device, &[count], self.weights(rows, sizes.tokens)?)?;
         let targets = Target::Hard(Tensor::from_u32(&device, &[count], rows.tokens.clone())?);
-        let per_token = cross_entropy(p, model, &features, &targets, Some(&weights), self.config.smoothing)?;
+        let last = Last::of(p, model, &features);
+        let per_token = cross_entropy(p, model, last, &targets, Some(&weights), self.config.smoothing)?;
         Ok(elementwise::mean(p.tape, &per_token)?)
     }
 

@@ -165,7 +165,7 @@ impl Parts {
         let Parts { config, step, classes, weights, tokenizer, temperature } = self;
         let dtype = precision.dtype(device)?;
         let mut model = Model::new(&config.model, config.sizes(), device, dtype, config.seed)?
-            .with_per_token_time(config.clean_tokens() > 0.0);
+            .with_per_token_time(config.per_token_time());
         set_weights(&mut model.params, Named::new(&checkpoint, weights))?;
         let mut trained = Trained::new(&config, model, classes, tokenizer.map(Arc::new))?;
         trained.temperature = temperature;

@@ -29,6 +29,8 @@ pub struct Trained {
     pub layout: Layout,
     /// What is done to images before it sees them; none for a model without a condition.
     pub transform: Option<Transform>,
+    /// How many times as long as one token's its way from noise to text is (`train.stagger`); 1: one time for all tokens.
+    pub stagger: usize,
     /// Of classes: the temperature of its posterior ([`Posterior`](crate::sample::Posterior)); none where it was never fitted.
     pub temperature: Option<f64>,
 }
@@ -48,18 +50,21 @@ impl Trained {
         };
         let process = config.process.build(config.model.classes)?;
         let layout = config.data.sequence_config().layout;
-        Ok(Trained { model, process, class_names, tokenizer, layout, transform, temperature: None })
+        let model = model.for_process(&process);
+        let stagger = config.stagger();
+        Ok(Trained { model, process, class_names, tokenizer, layout, transform, stagger, temperature: None })
     }
 
     /// A network and its process alone, without names, texts or images: enough to sample tokens.
     pub fn bare(model: Model, process: Process) -> Trained {
         Trained {
-            model,
+            model: model.for_process(&process),
             process,
             class_names: Vec::new(),
             tokenizer: None,
             layout: Layout::Lines,
             transform: None,
+            stagger: 1,
             temperature: None,
         }
     }

@@ -2,7 +2,9 @@
 //!
 //! Seeds are fixed; statistical bounds are 5 standard errors.
 
-use tweedie::bound::{BoundPath, Bounds, Conditioned, MddBound, Predict, RevealBound, Score, TddBound, TokenBatch};
+use tweedie::bound::{
+    BoundPath, Bounds, Conditioned, MddBound, Predict, RevealBound, Score, StaggeredBound, TddBound, TokenBatch,
+};
 use tweedie::config::{Method, ModelConfig};
 use tweedie::model::{DenoiserConfig, Input, Model, Sizes};
 use tweedie::sample::draw;
@@ -271,7 +273,7 @@ impl Predict for TwoTexts {
                 let fits = move |e: usize, i: usize, k: u32| [k, 4].contains(&ids[e * 4 + i]);
                 Box::new(move |e, text| if (0..4).all(|i| fits(e, i, text[i])) { 0.0 } else { f64::NEG_INFINITY })
             }
-            Input::Projected(_) => panic!("nothing is projected here"),
+            Input::Projected(_) | Input::Evidence(_) => panic!("nothing is projected here"),
         };
         let of = |i: usize| {
             let l = TWO.map(|text| seen(i / 4, &text));
@@ -356,7 +358,7 @@ impl Predict for Triples {
                 let ids = ids.to_vec_u32()?;
                 Box::new(move |i, k| if [k, 2].contains(&ids[i]) { 0.0 } else { f64::NEG_INFINITY })
             }
-            Input::Projected(_) => panic!("nothing is projected here"),
+            Input::Projected(_) | Input::Evidence(_) => panic!("nothing is projected here"),
         };
         let of = |i: usize| {
             let first = i / 3 * 3;
@@ -424,18 +426,53 @@ fn the_masked_path_reaches_the_entropy_one_token_at_a_time() {
     assert!(shared.mean > whole / 3.0 - 5.0 * shared.error, "{} ± {}, entropy {whole}", shared.mean, shared.error);
 }
 
+/// Whichever tokens are ahead of others, and by how much, the exact posterior reaches the entropy: all paths tell the same. One moment of all
+/// tokens is the shared time's.
+#[test]
+fn every_staggered_path_reaches_the_entropy() {
+    const EXAMPLES: u32 = 4000;
+    let process = Process::new(Schedule::new(ScheduleKind::VocabAware, 1000, 2).unwrap());
+    let predict = Triples(process.clone());
+    let ids: Vec<u32> = (0..EXAMPLES).collect();
+    let tokens: Vec<u32> =
+        ids.iter().map(|e| draw(&TRIPLES, uniform(5, *e))).flat_map(|t| [0, 1, 2].map(|i| bit(t, i))).collect();
+    let batch = TokenBatch { tokens: &tokens, n: 3, vocab: 2, examples: &ids, weights: None };
+    // Of these examples: what the draws alone must reach.
+    let nats: f64 = tokens.chunks(3).map(|t| -TRIPLES[(t[0] + 2 * t[1] + 4 * t[2]) as usize].ln()).sum();
+    let want = nats / tokens.len() as f64;
+    let bound = StaggeredBound { process: &process, stagger: 1, draws: 24, seed: 3 };
+    for stagger in [1, 2, 5, 40] {
+        let got = StaggeredBound { stagger, ..bound }.of(&predict, &Device::Cpu, &batch).unwrap();
+        let e = got.of_these();
+        println!("{stagger}: {:.4} ± {:.4}, entropy {want:.4}", e.mean, e.error);
+        assert!((e.mean - want).abs() < 5.0 * e.error + 2e-3, "{stagger}: {} ± {}, not {want}", e.mean, e.error);
+        assert!(e.error < 0.01, "{stagger}: too noisy to say anything");
+        let sum: f64 = got.tokens[..3].iter().sum();
+        assert!((sum - got.nats[0]).abs() < 1e-9 * (1.0 + sum));
+    }
+    // What an example gets does not depend on its batch.
+    let few = TokenBatch { tokens: &tokens[..30], examples: &ids[..10], ..batch };
+    let of = |batch| StaggeredBound { stagger: 3, ..bound }.of(&predict, &Device::Cpu, batch).unwrap().nats;
+    assert_eq!(of(&few)[..], of(&batch)[..10]);
+    assert!(StaggeredBound { draws: 0, ..bound }.of(&predict, &Device::Cpu, &few).is_err());
+}
+
 #[test]
 fn paths_have_names() {
-    for (name, path) in
-        [("shared", BoundPath::Shared), ("reveal", BoundPath::Masked(1)), ("groups:4", BoundPath::Masked(4))]
-    {
+    for (name, path) in [
+        ("shared", BoundPath::Shared),
+        ("staggered:1", BoundPath::Shared),
+        ("staggered:4", BoundPath::Staggered(4)),
+        ("reveal", BoundPath::Masked(1)),
+        ("groups:4", BoundPath::Masked(4)),
+    ] {
         assert_eq!(name.parse(), Ok(path));
     }
     assert!(
         BoundPath::Masked(1).to_string().contains("masked path")
             && BoundPath::Masked(4).to_string().contains("4 tokens")
     );
-    for name in ["", "groups", "groups:0", "groups:-1", "groups:99999999", "masked"] {
+    for name in ["", "groups", "groups:0", "groups:-1", "groups:99999999", "masked", "staggered:0", "staggered:1025"] {
         let e = name.parse::<BoundPath>().unwrap_err();
         assert!(e.contains("groups:N"), "{e}");
     }

@@ -159,7 +159,8 @@ fn worst(a: &Gradients, b: &Gradients) -> f32 {
     a.iter().zip(b).map(|(a, b)| of(&a.1, &b.1)).fold(0.0, f32::max)
 }
 
-/// Where the denoising loss does not reach the encoder, that learns exactly what the twin's would from the same head.
+/// Where the denoising loss does not reach the encoder, that and its path to the head learn exactly what the twin would, whichever copies
+/// lose their condition; what the head reads of the blocks learns from the denoising loss alone.
 #[test]
 fn the_encoder_has_the_twins_gradient_where_the_denoising_loss_does_not_reach_it() {
     for (kind, attention) in KINDS {
@@ -180,18 +181,25 @@ fn the_encoder_has_the_twins_gradient_where_the_denoising_loss_does_not_reach_it
         let soft: Vec<f32> =
             (0..IMAGES * SIZES.vocab).map(|i| [0.7, 0.3][(i % SIZES.vocab > 2) as usize] / 3.0).collect();
         let copies = soft.chunks_exact(SIZES.vocab).flat_map(|q| q.repeat(2)).collect();
-        let rows = Rows { direct: Some(copies), drop: vec![0; 2 * IMAGES], ..rows() };
+        let rows = Rows { direct: Some(copies), ..rows() };
         let want = encoder_gradients(&mut twin, |m, tape| {
             let p = Pass::inference(tape, &m.params, DType::F32);
             mdd_class_loss(&p, m, &images(), &ClassTargets::Soft(soft.clone()), 0.1).unwrap()
         });
-        let mut got = |config: LossConfig| encoder_gradients(&mut m, |m, tape| loss(m, tape, &config, &rows));
-        let nothing = got(with_loss(0.0, EncoderGradient::None)); // of parameters that no loss reached yet: 0
+        let got = |m: &mut Model, config: LossConfig| encoder_gradients(m, |m, tape| loss(m, tape, &config, &rows));
+        let nothing = got(&mut m, with_loss(0.0, EncoderGradient::None)); // of parameters that no loss reached yet: 0
         assert!(nothing.iter().all(|g| g.1.iter().all(|x| *x == 0.0)));
-        let none = got(with_loss(1.0, EncoderGradient::None));
+        let none = got(&mut m, with_loss(1.0, EncoderGradient::None));
         assert!(worst(&none, &want) < 1e-6, "{kind:?}: {}", worst(&none, &want));
-        assert!(worst(&got(with_loss(1.0, EncoderGradient::Direct)), &want) > 1e-4);
-        let (path, all) = (got(with_loss(0.0, EncoderGradient::Direct)), got(with_loss(0.0, EncoderGradient::Full)));
+        let head = grad(&m, HEAD);
+        let (blocks, path): (Vec<_>, Vec<_>) = head.chunks_exact(WIDTH + CONDITION).map(|w| w.split_at(WIDTH)).unzip();
+        let apart = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(apart(&path.concat(), &grad(&twin, "head.weight")) < 1e-6, "{kind:?}: W");
+        assert!(apart(&grad(&m, "denoiser.head.bias"), &grad(&twin, "head.bias")) < 1e-6, "{kind:?}: bias");
+        assert!(blocks.concat().iter().any(|g| g.abs() > 1e-4), "{kind:?}: the blocks learn nothing");
+        assert!(worst(&got(&mut m, with_loss(1.0, EncoderGradient::Direct)), &want) > 1e-4);
+        let path = got(&mut m, with_loss(0.0, EncoderGradient::Direct));
+        let all = got(&mut m, with_loss(0.0, EncoderGradient::Full));
         // Modulated blocks begin as if they were not there.
         assert_eq!(worst(&path, &all) > 1e-5, kind == DenoiserKind::Transformer, "{kind:?}");
     }

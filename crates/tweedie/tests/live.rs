@@ -46,6 +46,7 @@ struct Like {
     kind: DenoiserKind,
     per_token: bool,
     direct: bool,
+    evidence: bool,
 }
 
 const CLASS: Like = Like {
@@ -56,6 +57,7 @@ const CLASS: Like = Like {
     kind: DenoiserKind::Transformer,
     per_token: false,
     direct: false,
+    evidence: false,
 };
 const CAPTION: Like = Like { text: true, attention: ConditionAttention::Prefix, ..CLASS };
 const TEXT: Like = Like { text: true, image: false, ..CLASS };
@@ -71,6 +73,7 @@ fn trained(like: Like) -> Rc<Trained> {
         condition_attention: like.attention,
         kind: like.kind,
         direct: like.direct,
+        evidence: like.evidence,
         ..DenoiserConfig::new(24, 2, 2)
     };
     let tokenizer = tokenizer();
@@ -203,7 +206,8 @@ const SAMPLERS: [SamplerKind; 5] =
 #[test]
 fn classes_are_those_of_the_classifier() {
     let dit = Like { kind: DenoiserKind::Dit, direct: true, ..CLASS };
-    for like in [CLASS, dit, Like { kind: DenoiserKind::Mlp, ..CLASS }, Like { method: Method::Mdd, ..CLASS }] {
+    let mlp = Like { kind: DenoiserKind::Mlp, ..CLASS };
+    for like in [CLASS, dit, mlp, Like { evidence: true, ..CLASS }, Like { method: Method::Mdd, ..CLASS }] {
         let t = trained(like);
         let mut jobs: Vec<Job> = Vec::new();
         for (i, sampler) in SAMPLERS.into_iter().enumerate() {
@@ -220,7 +224,9 @@ fn classes_are_those_of_the_classifier() {
 #[test]
 fn captions_are_those_of_the_generator() {
     let full = Like { attention: ConditionAttention::Full, ..CAPTION };
-    for like in [CAPTION, full, Like { method: Method::Mdd, ..CAPTION }, Like { per_token: true, ..CAPTION }] {
+    let per_token = Like { per_token: true, ..CAPTION };
+    let evidence = Like { evidence: true, ..per_token };
+    for like in [CAPTION, full, Like { method: Method::Mdd, ..CAPTION }, per_token, evidence] {
         let t = trained(like);
         let mut jobs: Vec<Job> = Vec::new();
         for (i, sampler) in SAMPLERS.into_iter().enumerate() {
@@ -247,7 +253,8 @@ fn captions_are_those_of_the_generator() {
 
 #[test]
 fn texts_are_those_of_the_generator() {
-    for like in [TEXT, Like { method: Method::Mdd, ..TEXT }, Like { per_token: true, ..TEXT }] {
+    let [evidence, per_token] = [Like { evidence: true, ..TEXT }, Like { per_token: true, ..TEXT }];
+    for like in [TEXT, Like { method: Method::Mdd, ..TEXT }, per_token, evidence] {
         let t = trained(like);
         let job = |(i, sampler): (usize, SamplerKind)| {
             let sample = SampleConfig { correction: 0.1 * i as f32, ..sample(4 + i, sampler, 1) };

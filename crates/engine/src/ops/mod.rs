@@ -17,6 +17,7 @@ pub mod noisy_input;
 pub mod norm;
 pub mod patchify;
 pub mod rotary;
+pub mod softmax;
 pub mod token_scores;
 pub mod tokens;
 pub mod unmask;
@@ -51,6 +52,7 @@ pub(crate) fn sources() -> Vec<(&'static Source, &'static [u32])> {
         (&norm::SOURCE, &[0]),
         (&patchify::SOURCE, &[0]),
         (&rotary::SOURCE, &[0]),
+        (&softmax::SOURCE, &[0]),
         (&token_scores::SOURCE, &[0]),
         (&tokens::SOURCE, &[0]),
         (&tokens::EMBED_SOURCE, &[0]),
@@ -74,6 +76,7 @@ pub(crate) fn cases(size: Size) -> Vec<Case> {
         norm::cases,
         patchify::cases,
         rotary::cases,
+        softmax::cases,
         token_scores::cases,
         tokens::cases,
         unmask::cases,

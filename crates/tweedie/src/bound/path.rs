@@ -1,4 +1,5 @@
-//! Bounds along the masked path: tokens come to light one by one, or in groups, in random order.
+//! Bounds along paths on which tokens have times of their own: the masked path, where they come to light one by one or in groups, and the
+//! staggered ones, where they start one after another. Orders are random.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,8 +7,9 @@ use std::str::FromStr;
 use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens};
 use tweedie_engine::{Device, Noise, Tensor};
 
-use super::{Bounds, MASKS, MddBound, Predict, STREAM, Score, TIMES, TokenBatch, uniform};
+use super::{Bounds, MASKS, MddBound, Predict, STREAM, Score, TIMES, TddBound, TokenBatch, uniform};
 use crate::error::{Error, Result};
+use crate::loss::{staggered, start_of};
 use crate::model::Input;
 use crate::process::Process;
 use crate::trained::Trained;
@@ -17,6 +19,8 @@ use crate::trained::Trained;
 pub enum BoundPath {
     /// All tokens of a text have one time, which falls to 0: TDD's own.
     Shared,
+    /// Tokens start one after another, in random order, each with a time of its own; the way is so many times as long as one token's.
+    Staggered(usize),
     /// So many tokens at a time come to light and stay, in random order, while the others are masked, or pure noise: MDD's own, and that
     /// of TDD with per-token time.
     Masked(usize),
@@ -25,18 +29,23 @@ pub enum BoundPath {
 impl BoundPath {
     /// The path of the process that a model was trained for.
     pub fn own(t: &Trained) -> BoundPath {
-        if t.model.is_tdd() { BoundPath::Shared } else { BoundPath::Masked(1) }
+        match (t.model.is_tdd(), t.stagger) {
+            (false, _) => BoundPath::Masked(1),
+            (true, 0 | 1) => BoundPath::Shared,
+            (true, stagger) => BoundPath::Staggered(stagger),
+        }
     }
 
     /// Refuse a path that a model cannot go.
     pub fn check(self, t: &Trained) -> Result<()> {
         let wrong = |what: &str| Err(Error::Input(what.into()));
         match self {
-            BoundPath::Shared if !t.model.is_tdd() => wrong(
-                "masking has no time that all tokens share; its bound is along the masked path (reveal, groups:N)",
-            ),
-            BoundPath::Masked(_) if t.model.is_tdd() && !t.model.per_token_time() => wrong(
-                "this model was trained with one time for all tokens; the masked path goes with train.clean_tokens",
+            BoundPath::Shared | BoundPath::Staggered(_) if !t.model.is_tdd() => {
+                wrong("masked tokens have no noise; their bound is along the masked path (reveal, groups:N)")
+            }
+            BoundPath::Masked(_) | BoundPath::Staggered(_) if t.model.is_tdd() && !t.model.per_token_time() => wrong(
+                "this model was trained with one time for all tokens; the masked path goes with train.clean_tokens, that and the staggered \
+                 ones with train.stagger",
             ),
             _ => Ok(()),
         }
@@ -47,14 +56,19 @@ impl FromStr for BoundPath {
     type Err = String;
 
     fn from_str(s: &str) -> std::result::Result<BoundPath, String> {
-        let group = match s {
-            "shared" => return Ok(BoundPath::Shared),
-            "reveal" => Some(1),
-            _ => s.strip_prefix("groups:").and_then(|n| n.parse().ok()).filter(|n| (1..=1 << 16).contains(n)),
+        let number = |prefix: &str, most: usize| {
+            s.strip_prefix(prefix).and_then(|n| n.parse().ok()).filter(|n| (1..=most).contains(n))
         };
-        group.map(BoundPath::Masked).ok_or_else(|| {
-            format!("{s:?}: a path is shared, reveal (one token at a time) or groups:N (N at a time, at least 1)")
-        })
+        match (s, number("groups:", 1 << 16), number("staggered:", 1 << 10)) {
+            ("shared", ..) | (_, _, Some(1)) => Ok(BoundPath::Shared),
+            ("reveal", ..) => Ok(BoundPath::Masked(1)),
+            (_, Some(group), _) => Ok(BoundPath::Masked(group)),
+            (_, _, Some(stagger)) => Ok(BoundPath::Staggered(stagger)),
+            _ => Err(format!(
+                "{s:?}: a path is shared, staggered:N (N times as long as a token's own, at most 1024), reveal (one token at a time) or groups:N \
+                 (N at a time, at least 1)"
+            )),
+        }
     }
 }
 
@@ -62,6 +76,7 @@ impl fmt::Display for BoundPath {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             BoundPath::Shared => f.write_str("shared time"),
+            BoundPath::Staggered(n) => write!(f, "staggered path, {n} times a token's own"),
             BoundPath::Masked(1) => f.write_str("masked path, one token at a time"),
             BoundPath::Masked(group) => write!(f, "masked path, {group} tokens at a time"),
         }
@@ -107,6 +122,70 @@ impl RevealBound<'_> {
                 stage.hidden.iter().map(|hidden| if *hidden { last } else { Process::FIRST as u32 }).collect();
             predict.scores(&Input::Noisy(&noisy), &times, clean)
         })
+    }
+}
+
+/// The bound of TDD where tokens start one after another (`train.stagger`): as for a shared time, but each squared error weighs by the step of
+/// its own token, and what a network sees at a moment are tokens at different times. Which token starts when is drawn evenly and is part of
+/// the path: each such order alone is a distribution over texts.
+#[derive(Clone, Copy, Debug)]
+pub struct StaggeredBound<'a> {
+    /// The process of one token.
+    pub process: &'a Process,
+    /// How many times as long as that the path is.
+    pub stagger: usize,
+    /// Moments per example; each costs one pass of the network over the batch, and one more is for the end.
+    pub draws: usize,
+    /// Start of the orders, moments and noise.
+    pub seed: u64,
+}
+
+impl StaggeredBound<'_> {
+    /// The bounds of tokens. `predict` is told a time for each token.
+    pub fn of(&self, predict: &dyn Predict, device: &Device, batch: &TokenBatch) -> Result<Bounds> {
+        let (b, n, steps) = (batch.check()?, batch.n, self.process.steps());
+        if self.draws == 0 || self.stagger == 0 {
+            return Err(Error::Input(
+                "a bound needs at least one draw per example and a path that is not empty".into(),
+            ));
+        }
+        let clean = batch.clean(device)?;
+        let ids = Tensor::from_u32(device, &[b], batch.examples.to_vec())?;
+        let noise = Noise::new(device, self.seed, STREAM, 0)?;
+        let scores = |times: &[u32], draw: u32| -> Result<Vec<Score>> {
+            let eps = Eps::Drawn { noise: noise.later(draw), examples: ids.clone() };
+            let noisy = self.process.corrupt(clean.clone(), times, batch.vocab, eps)?;
+            batch.all(predict.scores(&Input::Noisy(&noisy), times, &clean)?)
+        };
+        // At the end all tokens are at the first time, and are told from there.
+        let first = scores(&vec![Process::FIRST as u32; b * n], 0)?;
+        let alone = TddBound::new(self.process, batch.vocab, self.draws, self.seed)?;
+        let prior = alone.prior();
+        let mut tokens = batch.each(|i| prior - first[i].log_p as f64);
+        let mut draws = Vec::with_capacity(self.draws);
+        for j in 0..if steps < 2 { 0 } else { self.draws } {
+            let (mut times, mut factors) = (vec![0; b * n], vec![0.0; b * n]);
+            for (e, id) in batch.examples.iter().enumerate() {
+                let u = |place: usize| uniform(self.seed, [place as u32, *id, j as u32, MASKS]);
+                let begins: Vec<usize> = (0..n).map(|i| start_of(u(i), (steps, self.stagger))).collect();
+                // One token is on its way, at a time drawn as for it alone: that is the moment of them all, whose chance is the mean over
+                // those that could have been the one.
+                let one = ((uniform(self.seed, [j as u32, *id, 2, TIMES]) * n as f64) as usize).min(n - 1);
+                let point = (j as f64 + uniform(self.seed, [0, *id, 3, TIMES])) / self.draws as f64;
+                let moment = begins[one] + alone.time(point).0;
+                let own = |i: usize| moment.checked_sub(begins[i]).filter(|t| (2..=steps).contains(t));
+                let chance = (0..n).filter_map(own).map(|t| alone.chance(t)).sum::<f64>() / n as f64;
+                for i in 0..n {
+                    times[e * n + i] = staggered(moment, begins[i], steps);
+                    factors[e * n + i] = own(i).map_or(0.0, |t| alone.gain(t) / chance);
+                }
+            }
+            let s = scores(&times, j as u32 + 1)?;
+            let nats = |i: usize| factors[i] * s[i].distance as f64;
+            tokens.iter_mut().zip(batch.each(nats)).for_each(|(t, nats)| *t += nats / self.draws as f64);
+            draws.push((0..b).map(|e| batch.sum(e, nats)).collect());
+        }
+        Ok(Bounds::new(&draws, |e| batch.sum(e, |i| prior - first[i].log_p as f64), tokens, batch))
     }
 }
 

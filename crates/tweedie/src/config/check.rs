@@ -4,8 +4,8 @@ use std::ops::Bound::{Excluded, Included};
 
 use tweedie_engine::Device;
 
-use super::Config;
 use super::sample::MOST_STEPS;
+use super::{Config, LossKind};
 use crate::data::Task;
 use crate::error::{Error, Result};
 use crate::limits::{fits, within};
@@ -56,7 +56,8 @@ impl Config {
             let what = "train.init_from gives the weights of the whole model, model.pretrained those of its encoder";
             return wrong(format!("{what}; set one of the two"));
         }
-        self.check_clean_tokens()?;
+        self.check_token_times()?;
+        self.check_evidence()?;
         self.check_direct()?;
         self.sample.check()
     }
@@ -92,6 +93,7 @@ impl Config {
         within("train.ema", t.ema, 0.0..1.0)?;
         within("train.pure_noise", t.pure_noise, 0.0..=1.0)?;
         within("train.condition_drop", t.condition_drop, 0.0..1.0)?;
+        within("train.stagger", t.stagger, 1..=1 << 10)?;
         within("train.eval_every", t.eval_every, 0..=MANY)?;
         within("train.eval_images", t.eval_images, 0..=MANY)?;
         within("train.checkpoint_every", t.checkpoint_every, 0..=MANY)?;
@@ -137,17 +139,35 @@ impl Config {
         Ok(())
     }
 
-    /// Clean tokens have a time of their own, and not every network can tell its tokens one each.
-    fn check_clean_tokens(&self) -> Result<()> {
-        let share = self.train.clean_tokens;
-        let wrong = |why: &str| Err(Error::Input(format!("train.clean_tokens = {share}: {why}")));
+    /// Exact evidence is of classes: it has nothing to add to a regressed vector.
+    fn check_evidence(&self) -> Result<()> {
+        let used = self.model.denoiser.evidence && self.model.method == Method::Tdd;
+        if used && self.loss.kind != LossKind::CrossEntropy {
+            let what = "model.denoiser.evidence = true goes with loss.kind = \"cross-entropy\"";
+            return Err(Error::Input(format!("{what}; a regression has no use for it")));
+        }
+        Ok(())
+    }
+
+    /// Clean and staggered tokens have times of their own, and not every network can tell its tokens one each.
+    fn check_token_times(&self) -> Result<()> {
+        let (share, stagger) = (self.train.clean_tokens, self.train.stagger);
         if !(0.0..=1.0).contains(&share) {
-            return wrong("it must lie in [0, 1]");
+            return Err(Error::Input(format!("train.clean_tokens = {share}: it must lie in [0, 1]")));
         }
-        if self.clean_tokens() == 0.0 {
-            return Ok(());
-        }
-        if self.process.schedule == ScheduleKind::VocabAware {
+        let (clean, staggered) = (self.clean_tokens() > 0.0, self.stagger() > 1);
+        let setting = match (clean, staggered) {
+            (false, false) => return Ok(()),
+            (true, true) => {
+                let what =
+                    "train.clean_tokens and train.stagger each give tokens times of their own; set one of the two";
+                return Err(Error::Input(what.into()));
+            }
+            (true, false) => format!("train.clean_tokens = {share}"),
+            (false, true) => format!("train.stagger = {stagger}"),
+        };
+        let wrong = |why: &str| Err(Error::Input(format!("{setting}: {why}")));
+        if clean && self.process.schedule == ScheduleKind::VocabAware {
             // Its first step has a spread of about .15: a token shown there is not clean yet.
             return wrong(
                 "clean tokens are shown at the first time, which is still noisy with process.schedule = \"vocab-aware\"",

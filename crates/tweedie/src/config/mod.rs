@@ -83,6 +83,16 @@ impl Config {
         if self.model.method == Method::Mdd { 0.0 } else { self.train.clean_tokens }
     }
 
+    /// How many times as long as one token's the way from noise to text is. MDD has but one way.
+    pub fn stagger(&self) -> usize {
+        if self.model.method == Method::Mdd { 1 } else { self.train.stagger }
+    }
+
+    /// Whether tokens have times of their own.
+    pub fn per_token_time(&self) -> bool {
+        self.clean_tokens() > 0.0 || self.stagger() > 1
+    }
+
     /// Read the resolved settings of a run, changed by `sets`.
     pub fn of_run(name: &str, text: &str, sets: &[String]) -> Result<Config> {
         let layers =

@@ -99,6 +99,10 @@ pub struct TrainConfig {
     /// Share of noisy copies of a sequence in which some tokens are clean (at the first timestep), while the others are at the
     /// copy's timestep: per-token time (TDD; MDD takes no notice). A sampler can then show fixed and committed tokens as what they are.
     pub clean_tokens: f32,
+    /// How many times as long as one token's the way from noise to text is. 1: all tokens share one time, the paper's process. More: each takes
+    /// its own time, and they start one after another, in random order, so that some are clean, some pure noise, and one in `stagger` or
+    /// so is on its way; the larger, the nearer to masking (TDD; MDD takes no notice).
+    pub stagger: usize,
     /// Type of activations.
     pub precision: Precision,
     /// Compute activations again in the backward pass to save memory.
@@ -140,6 +144,7 @@ impl Default for TrainConfig {
             pure_noise: 0.0,
             condition_drop: 0.1,
             clean_tokens: 0.0,
+            stagger: 1,
             precision: Precision::Auto,
             recompute: false,
             eval_every: 1,

@@ -16,7 +16,7 @@ use crate::config::{Start, Unmasking};
 use crate::error::{Error, Result};
 use crate::process::{Process, Times, Update};
 use crate::sample::{BuiltIn, DRAWS, Estimate, REMASKS, REVEALS, STREAM, Shares};
-use crate::sample::{factors, guidance_at, project, shares};
+use crate::sample::{factors, guidance_at, shares};
 
 /// What a row is to its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -311,7 +311,7 @@ impl<'a> Batch<'a> {
         let fresh = projection.draw(&self.noise(STREAM, 1)?, &self.examples, self.n)?;
         let over = Update { clean: 0.0, keep: 0.0, noise: 0.0 };
         let by = self.by(|row, _| if row.is_last() { over } else { update(row) })?;
-        let soft = chosen.probabilities.as_ref().map(|p| project(p, projection.weight())).transpose()?;
+        let soft = chosen.probabilities.as_ref().map(|p| projection.project(p)).transpose()?;
         let first = match &soft {
             Some(soft) => First::Values(soft),
             None => First::Columns { matrix: projection.weight(), ids: &chosen.tokens },

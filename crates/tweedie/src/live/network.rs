@@ -15,10 +15,47 @@ use crate::trained::Trained;
 
 /// What the rows of a batch show to the network.
 pub(super) enum Shown {
-    /// W·y_t, f32 \[R, N, d\] (TDD).
+    /// W·y_t, f32 \[R, N, d\], or y_t itself of exact evidence (TDD).
     Noisy(Tensor),
     /// Tokens, u32 \[R, N\], V where masked (MDD).
     Tokens(Tensor),
+}
+
+/// The same as the denoiser reads it.
+enum Read {
+    Projected(Var),
+    Evidence(Var),
+    Tokens(Tensor),
+}
+
+impl Read {
+    fn of(m: &Model, tape: &Tape, shown: &Shown, times: &[usize]) -> Result<Read> {
+        Ok(match shown {
+            Shown::Noisy(y) if m.reads_evidence() => {
+                let times: Vec<u32> = times.iter().map(|t| *t as u32).collect();
+                Read::Evidence(tape.constant(m.evidence(y, &times)?))
+            }
+            Shown::Noisy(u) => Read::Projected(tape.constant(u.clone())),
+            Shown::Tokens(ids) => Read::Tokens(ids.clone()),
+        })
+    }
+
+    /// Every row `copies` times.
+    fn repeated(&self, tape: &Tape, copies: usize) -> Result<Read> {
+        Ok(match self {
+            Read::Projected(u) => Read::Projected(tokens::repeat(tape, u, copies)?),
+            Read::Evidence(e) => Read::Evidence(tokens::repeat(tape, e, copies)?),
+            Read::Tokens(ids) => Read::Tokens(tokens::repeat_ids(ids, copies)?),
+        })
+    }
+
+    fn input(&self) -> Input<'_> {
+        match self {
+            Read::Projected(u) => Input::Projected(u),
+            Read::Evidence(e) => Input::Evidence(e),
+            Read::Tokens(ids) => Input::Tokens(ids),
+        }
+    }
 }
 
 /// A network, and what its jobs need of it besides.
@@ -174,20 +211,14 @@ impl Network {
         let told: Vec<usize> = times.chunks(each.max(1)).flat_map(|row| row.repeat(copies)).collect();
         let shape: &[usize] = if each > 1 { &[seen.len(), each] } else { &[seen.len()] };
         let time = self.times.of(&tape, shape, &told, m.dtype())?;
-        let features = match shown {
-            Shown::Noisy(u) => {
-                let u = tokens::repeat(&tape, &tape.constant(u.clone()), copies)?;
-                m.features_at(&p, &Input::Projected(&u), &time, &context)?
-            }
-            Shown::Tokens(ids) => {
-                m.features_at(&p, &Input::Tokens(&tokens::repeat_ids(ids, copies)?), &time, &context)?
-            }
-        };
-        let Some(weights) = weights else { return Ok((head(m, &tape, features.value())?, None)) };
+        let one = Read::of(m, &tape, shown, times)?;
+        let each = one.repeated(&tape, copies)?;
+        let features = m.features_at(&p, &each.input(), &time, &context)?;
+        let Some(weights) = weights else { return Ok((head(m, &tape, features.value(), &each.input())?, None)) };
         let weights = Tensor::from_f32(&self.device(), &[weights.len()], weights.to_vec())?;
         match guides_features(m) {
-            true => Ok((head(m, &tape, &guide(features.value(), &weights)?)?, None)),
-            false => Ok((head(m, &tape, features.value())?, Some(weights))),
+            true => Ok((head(m, &tape, &guide(features.value(), &weights)?, &one.input())?, None)),
+            false => Ok((head(m, &tape, features.value(), &each.input())?, Some(weights))),
         }
     }
 

@@ -35,6 +35,8 @@ pub struct Rows {
     pub direct: Option<Vec<f32>>,
     /// Tokens that are shown clean, \[rows·N\]: at the first timestep, whatever that of their row. `None`: no per-token times.
     pub clean: Option<Vec<bool>>,
+    /// Timestep of each token, \[rows·N\], where they start one after another (`train.stagger`); that of its row then says nothing.
+    pub times: Option<Vec<u32>>,
     /// A weight per clean token, \[rows·N\], such as less for padding ([`token_weights`]); `None`: 1 for all.
     pub weights: Option<Vec<f32>>,
     /// Of a part of a batch: tokens over their weight in the whole batch ([`TddLoss::normaliser`](super::TddLoss::normaliser), [`MddLoss::normaliser`](super::MddLoss::normaliser)), so that the mean
@@ -55,6 +57,7 @@ impl Rows {
             prior: None,
             direct: None,
             clean: None,
+            times: None,
             weights: None,
             normaliser: None,
         }
@@ -76,9 +79,9 @@ impl Rows {
             NoiseOf::Given(eps) => Eps::Given(eps.clone()),
         };
         let tokens = Tensor::from_u32(device, &[b, n], self.tokens.clone())?;
-        match self.clean {
-            Some(_) => process.corrupt(tokens, &self.token_times(n), vocab, eps),
-            None => process.corrupt(tokens, &self.t, vocab, eps),
+        match self.per_token() {
+            true => process.corrupt(tokens, &self.token_times(n), vocab, eps),
+            false => process.corrupt(tokens, &self.t, vocab, eps),
         }
     }
 
@@ -97,6 +100,7 @@ impl Rows {
             prior: self.prior.as_ref().map(|q| of(q, &range, n.saturating_mul(vocab))),
             direct: self.direct.as_ref().map(|q| of(q, &range, vocab)),
             clean: self.clean.as_ref().map(|k| of(k, &range, n)),
+            times: self.times.as_ref().map(|t| of(t, &range, n)),
             weights: self.weights.as_ref().map(|w| of(w, &range, n)),
             normaliser: self.normaliser,
         }
@@ -108,8 +112,16 @@ impl Rows {
         if clean { 0.0 } else { self.weights.as_ref().map_or(1.0, |w| w.get(i).copied().unwrap_or(0.0)) }
     }
 
+    /// Whether tokens have times of their own.
+    pub(super) fn per_token(&self) -> bool {
+        self.clean.is_some() || self.times.is_some()
+    }
+
     /// The timestep of each of `n` tokens of each row, \[rows·N\].
     pub(super) fn token_times(&self, n: usize) -> Vec<u32> {
+        if let Some(times) = &self.times {
+            return times.clone();
+        }
         let clean = |i: usize| self.clean.as_ref().is_some_and(|k| k.get(i) == Some(&true));
         (0..self.t.len() * n).map(|i| if clean(i) { Process::FIRST as u32 } else { self.t[i / n] }).collect()
     }
@@ -128,6 +140,37 @@ pub enum NoiseOf<'a> {
 pub fn token_weights(tokens: &[u32], pads: &[u32], pad_weight: f32) -> Option<Vec<f32>> {
     let weight = |t: &u32| if pads.contains(t) { pad_weight } else { 1.0 };
     (pad_weight != 1.0 && !pads.is_empty()).then(|| tokens.iter().map(weight).collect())
+}
+
+/// Stream of the moments at which tokens start, and of those in between the times of a row.
+const STAGGER: u32 = 0x57a6;
+
+/// The time of each token of `rows`, \[rows·N\], on a path `stagger` times as long as a process of `steps` steps, along which they start one
+/// after another; a pure function of seed, training step, row and place.
+pub fn draw_staggered_times(rows: &Rows, n: usize, (steps, stagger): (usize, usize), seed: u64, step: u32) -> Vec<u32> {
+    let key = [seed as u32, (seed >> 32) as u32];
+    let uniform =
+        |example: u32, place: u32| rng::uniform_of(rng::philox([place, example, step, STAGGER], key)[0]) as f64;
+    let of = |(example, t): (&u32, &u32)| {
+        // The row's time, of `steps` times, as a moment of the path.
+        let within = ((uniform(*example, u32::MAX) * stagger as f64) as usize).min(stagger.saturating_sub(1));
+        let (example, moment) = (*example, (*t as usize).saturating_sub(1) * stagger + within + 1);
+        let begin = move |place| start_of(uniform(example, place), (steps, stagger));
+        (0..n as u32).map(move |place| staggered(moment, begin(place), steps))
+    };
+    rows.examples.iter().zip(&rows.t).flat_map(of).collect()
+}
+
+/// A path of `stagger`·T moments goes from the last of them, where all tokens are pure noise, to the first, where all are clean, and each token
+/// has T = `steps` moments of its own on it: the moment before them, 0 to (`stagger` − 1)·T, for `u` uniform in \[0, 1). With `stagger` 1 all have
+/// one time; the larger it is, the nearer are they to coming to light one by one.
+pub(crate) fn start_of(u: f64, (steps, stagger): (usize, usize)) -> usize {
+    (u * (stagger.saturating_sub(1) * steps + 1) as f64) as usize
+}
+
+/// The time at `moment` of a token whose own moments come after `start`.
+pub(crate) fn staggered(moment: usize, start: usize, steps: usize) -> u32 {
+    moment.saturating_sub(start).clamp(1, steps.max(1)) as u32
 }
 
 /// Stream of the clean tokens.

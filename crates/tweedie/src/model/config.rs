@@ -115,6 +115,11 @@ pub struct DenoiserConfig {
     /// takes two passes for each. For both methods.
     #[serde(default)]
     pub self_condition: bool,
+    /// Exact evidence: the denoiser reads what each noisy vector says by itself, by Bayes' rule, instead of the vector, and the logarithm of
+    /// the same is added to its logits, so that its blocks have to learn what the other tokens and the image say alone. For up to 8192 classes,
+    /// since a step then costs as much as the vocabulary is large. TDD; MDD takes no notice.
+    #[serde(default)]
+    pub evidence: bool,
 }
 
 /// What of the denoising loss reaches the encoder (`loss.encoder_gradient`).
@@ -126,7 +131,8 @@ pub enum EncoderGradient {
     Full,
     /// What goes along the direct path, nothing through the denoiser's blocks.
     Direct,
-    /// Nothing: the encoder learns by `loss.direct` alone, as the twin's does.
+    /// Nothing: the encoder and the path from it to the head learn by `loss.direct` alone, exactly as the twin's do, and the blocks learn what to
+    /// add.
     None,
 }
 
@@ -142,6 +148,7 @@ impl DenoiserConfig {
             positions: Positions::default(),
             direct: false,
             self_condition: false,
+            evidence: false,
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a denoiser reads besides the time: its noisy tokens in one of three forms, and the condition they look at.
+//! What a denoiser reads besides the time: its noisy tokens in one of four forms, and the condition they look at.
 
 use tweedie_engine::ops::attention::Rows;
 use tweedie_engine::ops::noisy_input::NoisyTokens;
@@ -14,16 +14,18 @@ pub enum Input<'a> {
     Noisy(&'a NoisyTokens),
     /// W·y_t \[B, N, d\], computed elsewhere and without the bias (TDD): the exact-noise sampler's.
     Projected(&'a Var),
+    /// κ_t·y_t, f32 \[B, N, V\] ([`Model::evidence`](super::Model::evidence)), for a TDD denoiser with exact evidence, which reads nothing else.
+    Evidence(&'a Var),
     /// Token ids, u32 \[B, N\], where V stands for a masked token (MDD).
     Tokens(&'a Tensor),
 }
 
 impl Input<'_> {
     /// B.
-    pub(super) fn examples(&self) -> usize {
+    pub(crate) fn examples(&self) -> usize {
         let shape = match self {
             Input::Noisy(y) => y.tokens.shape(),
-            Input::Projected(y) => y.shape(),
+            Input::Projected(y) | Input::Evidence(y) => y.shape(),
             Input::Tokens(x) => x.shape(),
         };
         shape.first().copied().unwrap_or(0)

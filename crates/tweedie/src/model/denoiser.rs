@@ -12,6 +12,7 @@ use super::adaln::{DitBlock, MlpBlock};
 use super::build::{Init, Plan};
 use super::config::{ConditionAttention, DenoiserConfig, DenoiserKind, Positions};
 use super::context::{Context, Input, Keys, Seen, append};
+use super::evidence;
 use super::layers::{Block, BlockShape, Ids, Linear, Norm, Pass, Places};
 use super::vit::Gelu;
 use crate::error::{Error, Result};
@@ -57,6 +58,8 @@ pub(crate) struct Denoiser {
     /// Reads the first prediction of a self-conditioned denoiser, \[d, V\].
     self_in: Option<usize>,
     head: Linear,
+    /// Of exact evidence: logits of the classes before anything is seen, \[V\].
+    prior: Option<usize>,
 }
 
 /// The input layer.
@@ -147,6 +150,8 @@ impl Denoiser {
         // Of the direct path the head reads the encoder's output beside the features.
         let read = d + if c.direct { a.cond_dim } else { 0 };
         let head = Linear::plan(plan, &format!("{name}.head"), read, a.vocab);
+        let prior = (c.evidence && !a.masked)
+            .then(|| plan.add(format!("{name}.prior"), &[a.vocab], Group::NoDecay, Init::Zeros));
         Denoiser {
             config: c.clone(),
             tokens: a.tokens,
@@ -161,6 +166,7 @@ impl Denoiser {
             norm,
             self_in,
             head,
+            prior,
         }
     }
 
@@ -250,6 +256,13 @@ impl Denoiser {
         let t = p.tape;
         let param = |i: usize| t.param(p.params, ids[i]);
         Ok(match (input, self.token_in) {
+            (Input::Evidence(e), TokenIn::Vectors(l)) => match self.prior {
+                Some(prior) => evidence::read(p, ids, e, prior, l)?,
+                None => return Err(Error::Input("this denoiser reads noisy vectors, not evidence".into())),
+            },
+            (_, TokenIn::Vectors(_)) if self.prior.is_some() => {
+                return Err(Error::Input("this denoiser reads exact evidence: hand it that of Model::evidence".into()));
+            }
             (Input::Noisy(y), TokenIn::Vectors(l)) => noisy_input(t, y, &param(l.w), &param(l.b), p.dtype)?,
             (Input::Projected(y), TokenIn::Vectors(l)) => {
                 elementwise::add_broadcast(t, &elementwise::cast(t, y, p.dtype)?, &param(l.b))?
@@ -288,7 +301,7 @@ impl Denoiser {
         }
         match self.self_in.filter(|_| p.self_condition) {
             Some(w) => {
-                let y = self.add_own_prediction(p, ids, &y, time, context, ids[w])?;
+                let y = self.add_own_prediction(p, ids, (input, &y), time, context, ids[w])?;
                 self.through_blocks(p, ids, &y, time, context)
             }
             None => self.through_blocks(p, ids, &y, time, context),
@@ -431,9 +444,30 @@ impl Denoiser {
         self.head.forward(p, ids, features, None)
     }
 
+    /// Place of the prior among the parameters, of exact evidence.
+    pub fn prior(&self) -> Option<usize> {
+        self.prior
+    }
+
     /// Weight and bias of the head, for a loss that never holds all logits.
     pub fn head(&self, p: &Pass, ids: &Ids) -> (Var, Var) {
         (p.tape.param(p.params, ids[self.head.w]), p.tape.param(p.params, ids[self.head.b]))
+    }
+
+    /// The same where a loss may move what reads the blocks alone: no gradient reaches what the direct path says of its own, W·c and
+    /// the bias.
+    pub fn head_of_blocks(&self, p: &Pass, ids: &Ids) -> Result<(Var, Var)> {
+        let (w, bias) = self.head(p, ids);
+        let (v, d) = (w.shape()[0], self.config.width);
+        let path = w.value().width() - d;
+        // As tokens of a width that both are multiples of.
+        let width = gcd(d, path);
+        let parts = |w: &Var| elementwise::reshape(p.tape, w, &[v, (d + path) / width, width]);
+        let of_blocks = tokens::slice(p.tape, &parts(&w)?, 0..d / width)?;
+        let fixed = p.tape.constant(w.value().clone());
+        let of_path = tokens::slice(p.tape, &parts(&fixed)?, d / width..(d + path) / width)?;
+        let both = tokens::concat(p.tape, &[&of_blocks, &of_path])?;
+        Ok((elementwise::reshape(p.tape, &both, &[v, d + path])?, p.tape.constant(bias.value().clone())))
     }
 }
 

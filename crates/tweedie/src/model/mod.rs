@@ -7,6 +7,7 @@ mod build;
 mod config;
 mod context;
 mod denoiser;
+mod evidence;
 mod layers;
 mod pool;
 mod pretrained;
@@ -18,6 +19,7 @@ pub use config::{
     Pool, Positions, Sizes,
 };
 pub use context::{Context, Input};
+pub(crate) use evidence::scaled;
 pub use layers::{DropPath, Pass};
 pub(crate) use pool::ContextPool;
 pub use pretrained::load_encoder;
@@ -25,6 +27,7 @@ pub(crate) use pretrained::resize_patches;
 pub use vit::{Gelu, VitConfig};
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use tweedie_engine::ops::noisy_input::NoisyTokens;
 use tweedie_engine::ops::{elementwise, tokens};
@@ -61,6 +64,13 @@ fn plan(config: &ModelConfig, sizes: Sizes) -> Result<(Plan, Network)> {
         let what = "direct = true leads from one vector of the image to the head: it needs";
         return Err(Error::Input(format!(
             "model.denoiser: {what} model.condition = \"image\" and a pool of cls or mean"
+        )));
+    }
+    if config.denoiser.evidence && config.method == Method::Tdd && sizes.vocab > evidence::MOST_CLASSES {
+        return Err(Error::Input(format!(
+            "model.denoiser.evidence = true is for up to {} classes, the data have {}; leave it out",
+            evidence::MOST_CLASSES,
+            sizes.vocab
         )));
     }
     within("classes of a model", sizes.vocab, ..=1 << 24).map_err(Error::Input)?;
@@ -126,6 +136,8 @@ pub struct Model {
     pub params: Params,
     dtype: DType,
     per_token_time: bool,
+    /// κ_t for t = 0 … T, of exact evidence.
+    kappa: Arc<[f32]>,
     /// Features of every timestep met so far, on the device: the last holds them all. Those before it stay, since a captured
     /// graph may read them.
     times: RefCell<Vec<Tensor>>,
@@ -151,6 +163,7 @@ impl Model {
             params,
             dtype,
             per_token_time: false,
+            kappa: Arc::new([]),
             times: RefCell::default(),
         })
     }
@@ -228,6 +241,10 @@ impl Model {
             Head::Denoiser(d) => Ok(d),
             Head::Linear(_) => Err(Error::Input("this model is a masked twin (MDD): it has no denoiser".into())),
         }
+    }
+
+    fn denoiser_prior(&self) -> Option<usize> {
+        self.denoiser().ok().and_then(Denoiser::prior)
     }
 
     /// The condition in the denoiser's own width, once for all copies and steps: \[B, C, d\].
@@ -313,6 +330,11 @@ impl Model {
             Head::Denoiser(d) => d.head(p, &self.ids),
             Head::Linear(l) => (p.tape.param(p.params, self.ids[l.w]), p.tape.param(p.params, self.ids[l.b])),
         }
+    }
+
+    /// As [`Model::head`], for a loss that must not move what the direct path says of its own.
+    pub(crate) fn head_of_blocks(&self, p: &Pass) -> Result<(Var, Var)> {
+        self.denoiser()?.head_of_blocks(p, &self.ids)
     }
 
     /// Logits \[…, V\] of features (denoiser) or of the condition (linear head).

@@ -6,18 +6,19 @@ use tweedie_engine::ops::elementwise;
 use tweedie_engine::ops::linear::linear;
 use tweedie_engine::{ParamId, Tape, Var};
 
-use super::context::Context;
+use super::context::{Context, Input};
 use super::denoiser::Denoiser;
+use super::evidence;
 use super::layers::{Ids, Pass};
 use crate::error::{Error, Result};
 
 impl Denoiser {
-    /// `y` \[B, N, d\] with what `weight` \[d, V\] reads of the probabilities that a first pass over `y` gives; no gradient goes through that pass.
+    /// `y` \[B, N, d\], which was read of `input`, with what `weight` \[d, V\] reads of the probabilities that a first pass over `y` gives; no gradient goes through that pass.
     pub(super) fn add_own_prediction(
         &self,
         p: &Pass,
         ids: &Ids,
-        y: &Var,
+        (input, y): (&Input, &Var),
         time: &Var,
         context: &Context,
         weight: ParamId,
@@ -25,7 +26,10 @@ impl Denoiser {
         let tape = Tape::inference();
         let first = Pass::inference(&tape, p.params, p.dtype);
         let features = self.through_blocks(&first, ids, &tape.constant(y.value().clone()), time, context)?;
-        let logits = self.logits(&first, ids, &features)?;
+        let mut logits = self.logits(&first, ids, &features)?;
+        if let (Input::Evidence(e), Some(prior)) = (input, self.prior()) {
+            logits = evidence::add(&first, ids, &logits, &tape.constant(e.value().clone()), prior)?;
+        }
         let &[b, n, v] = logits.shape() else { return Err(Error::Input("logits are not [B, N, V]".into())) };
         let chosen = choose(logits.value(), &Choose { probabilities: true, ..Choose::argmax(n) })?;
         let Some(probabilities) = chosen.probabilities else {

@@ -50,8 +50,8 @@ pub use posterior::Posterior;
 pub(crate) use sampler::{BuiltIn, Estimate};
 pub use sampler::{Sampler, sampler_of};
 pub(crate) use shares::{Shares, shares};
+pub(crate) use state::factors;
 pub use state::{Clean, Mix, Prediction, State};
-pub(crate) use state::{factors, project};
 pub use tokens::{Generated, Request, TokenSampler, Traced, sample_tokens, sample_tokens_by};
 pub(crate) use tokens::{candidate_id, check_candidates};
 

@@ -7,12 +7,12 @@ use tweedie_engine::ops::{linear, tokens};
 use tweedie_engine::{DType, Device, Tape, Tensor, Var};
 
 use super::masked::Fill;
-use super::state::scalars;
+use super::state::{by_row, factors, scalars};
 use super::{At, Denoise, Projection};
 use crate::config::NoiseKind;
 use crate::error::{Error, Result};
-use crate::model::{Context, Input, Model, Pass};
-use crate::process::Process;
+use crate::model::{Context, Input, Model, Pass, scaled};
+use crate::process::{Process, Update};
 
 /// Name of the layer that noisy vectors go through.
 const TOKEN_IN: &str = "denoiser.token_in.weight";
@@ -29,14 +29,19 @@ fn input_layer(model: &Model) -> Result<Tensor> {
 /// What draws noise for a TDD model; `None` for its twin.
 pub(crate) fn projection(model: &Model, kind: NoiseKind) -> Result<Option<Projection>> {
     match model.is_tdd() {
+        true if model.reads_evidence() => Ok(Some(Projection::identity(&model.device(), model.sizes().vocab)?)),
         true => Ok(Some(Projection::new(&input_layer(model)?, kind)?.beside(model.dtype()))),
         false => Ok(None),
     }
 }
 
-/// Logits, in rows that may be longer than the vocabulary.
-pub(crate) fn head(model: &Model, tape: &Tape, features: &Tensor) -> Result<Tensor> {
-    let (w, b) = model.head(&Pass::inference(tape, &model.params, model.dtype()));
+/// Logits of features that were made from `input`, in rows that may be longer than the vocabulary.
+pub(crate) fn head(model: &Model, tape: &Tape, features: &Tensor, input: &Input) -> Result<Tensor> {
+    let p = Pass::inference(tape, &model.params, model.dtype());
+    if let Input::Evidence(_) = input {
+        return Ok(model.logits_of(&p, &tape.constant(features.clone()), input)?.value().clone());
+    }
+    let (w, b) = model.head(&p);
     Ok(linear::padded(features, &w, &b)?)
 }
 
@@ -77,7 +82,8 @@ impl<'a> Conditioned<'a> {
         }
         let context = model.context(&p, images, guided)?;
         let plain = context.rows(&tape, candidates, None)?;
-        let weight = if model.is_tdd() { Some(input_layer(model)?) } else { None };
+        let projects = model.is_tdd() && !model.reads_evidence();
+        let weight = if projects { Some(input_layer(model)?) } else { None };
         Ok(Conditioned { model, weight, context, candidates, plain, pairs: OnceCell::new(), times: RefCell::default() })
     }
 
@@ -151,14 +157,32 @@ impl<'a> Conditioned<'a> {
     }
 
     fn forward(&self, tape: &Tape, input: &Input, rows: usize, at: At, guided: bool) -> Result<Tensor> {
-        head(self.model, tape, self.features(tape, input, rows, at, guided)?.value())
+        head(self.model, tape, self.features(tape, input, rows, at, guided)?.value(), input)
+    }
+
+    /// What the network reads of `noisy`: W·y_t as it is, y_t as evidence.
+    fn read(&self, tape: &Tape, noisy: &Tensor, at: At) -> Result<Var> {
+        if !self.model.reads_evidence() {
+            return Ok(tape.constant(noisy.clone()));
+        }
+        let by = |t: usize| Ok::<_, Error>(Update { clean: self.model.kappa(t)? as f64, keep: 0.0, noise: 0.0 });
+        let by = match at.clean {
+            None => scalars(&noisy.device(), factors(by(at.t)?))?,
+            Some(flags) => by_row(by(at.t)?, by(Process::FIRST)?, flags)?,
+        };
+        Ok(tape.constant(scaled(noisy, &by)?))
+    }
+
+    fn input<'i>(&self, read: &'i Var) -> Input<'i> {
+        if self.model.reads_evidence() { Input::Evidence(read) } else { Input::Projected(read) }
     }
 
     /// The head is linear, so features can be guided in place of logits: one product with the vocabulary instead of two.
-    fn forward_guided(&self, tape: &Tape, input: &Input, rows: usize, at: At, w: f32) -> Result<Tensor> {
+    /// `input` is that of the pairs, `one` that of each example.
+    fn forward_guided(&self, tape: &Tape, (input, one): (&Input, &Input), at: At, w: f32) -> Result<Tensor> {
         let weight = scalars(&self.model.device(), [w as f64])?;
-        let features = self.features(tape, input, rows, at, true)?;
-        head(self.model, tape, &guide(features.value(), &weight)?)
+        let features = self.features(tape, input, input.examples() / 2, at, true)?;
+        head(self.model, tape, &guide(features.value(), &weight)?, one)
     }
 }
 
@@ -173,8 +197,8 @@ impl Denoise for Conditioned<'_> {
 
     fn weight(&self) -> Result<Option<&Tensor>> {
         match &self.weight {
-            Some(weight) => Ok(Some(weight)),
-            None => Err(Error::Input("this model does not read noisy vectors".into())),
+            None if !self.model.is_tdd() => Err(Error::Input("this model does not read noisy vectors".into())),
+            weight => Ok(weight.as_ref()),
         }
     }
 
@@ -190,21 +214,22 @@ impl Denoise for Conditioned<'_> {
         if !guides_features(self.model) {
             return Ok(None);
         }
-        let (tape, rows) = (Tape::inference(), u.shape()[0]);
-        let twice = tokens::repeat(&tape, &tape.constant(u.clone()), 2)?;
-        self.forward_guided(&tape, &Input::Projected(&twice), rows, at, w).map(Some)
+        let tape = Tape::inference();
+        let one = self.read(&tape, u, at)?;
+        let twice = tokens::repeat(&tape, &one, 2)?;
+        self.forward_guided(&tape, (&self.input(&twice), &self.input(&one)), at, w).map(Some)
     }
 
     fn logits(&self, u: &Tensor, at: At) -> Result<Tensor> {
         let tape = Tape::inference();
-        self.forward(&tape, &Input::Projected(&tape.constant(u.clone())), u.shape()[0], at, false)
+        self.forward(&tape, &self.input(&self.read(&tape, u, at)?), u.shape()[0], at, false)
     }
 
     fn logits_of_pairs(&self, u: &Tensor, at: At) -> Result<Tensor> {
         let tape = Tape::inference();
         // Both passes as one batch on the same noise.
-        let twice = tokens::repeat(&tape, &tape.constant(u.clone()), 2)?;
-        self.forward(&tape, &Input::Projected(&twice), u.shape()[0], at, true)
+        let twice = tokens::repeat(&tape, &self.read(&tape, u, at)?, 2)?;
+        self.forward(&tape, &self.input(&twice), u.shape()[0], at, true)
     }
 }
 
@@ -226,7 +251,8 @@ impl Fill for Conditioned<'_> {
             return Ok(None);
         }
         let twice = tokens::repeat_ids(ids, 2)?;
-        self.forward_guided(&Tape::inference(), &Input::Tokens(&twice), ids.shape()[0], t.into(), w).map(Some)
+        let (twice, one) = (Input::Tokens(&twice), Input::Tokens(ids));
+        self.forward_guided(&Tape::inference(), (&twice, &one), t.into(), w).map(Some)
     }
 
     fn logits(&self, ids: &Tensor, t: usize, guided: bool) -> Result<Tensor> {

@@ -18,6 +18,8 @@ pub struct Projection {
     weight: Tensor,
     /// L, f32 \[d, d\], for exact noise.
     factor: Option<Tensor>,
+    /// W is the identity, and noise is drawn as it is.
+    identity: bool,
     /// Three digits are enough.
     rough: bool,
     /// Zeros \[d\]: the dense path's layer has a bias, noise has none.
@@ -39,8 +41,7 @@ impl Projection {
                 _ => Projection::new(weight, kind),
             };
         }
-        let identity = (0..v * v).map(|i| if i % (v + 1) == 0 { 1.0 } else { 0.0 }).collect();
-        Projection::new(&Tensor::from_f32(&denoiser.device(), &[v, v], identity)?, kind)
+        Projection::new(&identity(&denoiser.device(), v)?, kind)
     }
 
     /// For the layer `weight`, f32 \[d, V\].
@@ -63,6 +64,11 @@ impl Projection {
         Projection::with_factor(weight, factor)
     }
 
+    /// For a network that reads y_t itself, of `vocab` classes.
+    pub(crate) fn identity(device: &Device, vocab: usize) -> Result<Projection> {
+        Ok(Projection { identity: true, ..Projection::with_factor(&identity(device, vocab)?, None)? })
+    }
+
     /// With the given factor \[d·d\] in place of Cholesky's; `None`: dense.
     pub fn with_factor(weight: &Tensor, factor: Option<Vec<f32>>) -> Result<Projection> {
         let &[d, _] = weight.shape() else {
@@ -71,7 +77,14 @@ impl Projection {
         let device = weight.device();
         let factor = factor.map(|l| Tensor::from_f32(&device, &[d, d], l)).transpose()?;
         let bias = Tensor::zeros(&device, &[d], DType::F32)?;
-        Ok(Projection { weight: weight.clone(), factor, rough: false, bias, nothing: RefCell::default() })
+        Ok(Projection {
+            weight: weight.clone(),
+            factor,
+            identity: false,
+            rough: false,
+            bias,
+            nothing: RefCell::default(),
+        })
     }
 
     /// For a network that computes in `dtype`: beside bf16 three digits of exact noise are enough, which a GPU makes faster.
@@ -95,10 +108,23 @@ impl Projection {
         self.weight.device()
     }
 
+    /// W·p of probabilities \[rows, V\] in their type.
+    pub(crate) fn project(&self, p: &Tensor) -> Result<Tensor> {
+        if self.identity {
+            return Ok(p.clone());
+        }
+        let tape = Tape::inference();
+        let weight = tape.constant(self.weight.clone());
+        Ok(linear(&tape, &tape.constant(p.clone()), &weight, None, None, None)?.value().clone())
+    }
+
     /// n for `tokens` tokens of each example (u32 \[B\]), f32 \[B, N, d\].
     pub fn draw(&self, noise: &Noise, examples: &Tensor, tokens: usize) -> Result<Tensor> {
         let (b, d, v) = (examples.len(), self.weight.shape()[0], self.weight.shape()[1]);
         let tape = Tape::inference();
+        if self.identity {
+            return Ok(noise.normal(examples, tokens * d)?.reshape(&[b, tokens, d])?);
+        }
         if let Some(l) = &self.factor {
             let z = noise.normal(examples, tokens * d)?.reshape(&[b, tokens, d])?;
             if self.rough {
@@ -135,6 +161,12 @@ impl Projection {
         known.push(made.clone());
         Ok(made)
     }
+}
+
+/// The identity of `v` classes.
+fn identity(device: &Device, v: usize) -> Result<Tensor> {
+    let ones = (0..v * v).map(|i| if i % (v + 1) == 0 { 1.0 } else { 0.0 }).collect();
+    Ok(Tensor::from_f32(device, &[v, v], ones)?)
 }
 
 /// W·Wᵀ \[d, d\] of W \[d, V\], in f64.

@@ -3,7 +3,6 @@
 use tweedie_engine::ops::blend::{First, blend};
 use tweedie_engine::ops::choose::{Banned, Choose, Chosen, FREE, How, Numbers, choose};
 use tweedie_engine::ops::elementwise;
-use tweedie_engine::ops::linear::linear;
 use tweedie_engine::ops::tokens::embed;
 use tweedie_engine::{DType, Device, Noise, Tape, Tensor};
 
@@ -318,7 +317,7 @@ impl<'a> State<'a> {
             (Mix::Each(all), flags) => by_token(all, flags.as_ref(), process, &device)?,
         };
         let soft = match &clean.0.probabilities {
-            Some(p) => Some(project(p, weight)?),
+            Some(p) => Some(projection.project(p)?),
             None => None,
         };
         let first = match &soft {
@@ -335,7 +334,7 @@ pub(crate) fn factors(u: Update) -> [f64; 3] {
 }
 
 /// Factors \[B·N, 3\] of tokens that are open (0 of `flags`) or clean (1; u32 \[B, N\]).
-fn by_row(open: Update, clean: Update, flags: &Tensor) -> Result<Tensor> {
+pub(super) fn by_row(open: Update, clean: Update, flags: &Tensor) -> Result<Tensor> {
     let table = factors(open).into_iter().chain(factors(clean)).map(|x| x as f32).collect();
     let (tape, table) = (Tape::inference(), Tensor::from_f32(&flags.device(), &[2, 3], table)?);
     let by = embed(&tape, &tape.constant(table), flags, DType::F32)?;
@@ -348,10 +347,4 @@ fn by_token(each: &[Update], flags: Option<&Tensor>, process: &Process, device: 
     let is_clean = |i: usize| flags.as_ref().is_some_and(|f| f[i] != 0);
     let of = |i: usize| factors(if is_clean(i) { process.renoise(Process::FIRST) } else { each[i] });
     Ok(Tensor::from_f32(device, &[each.len(), 3], (0..each.len()).flat_map(of).map(|x| x as f32).collect())?)
-}
-
-/// W·p of probabilities \[rows, V\] in their type.
-pub(crate) fn project(p: &Tensor, weight: &Tensor) -> Result<Tensor> {
-    let tape = Tape::inference();
-    Ok(linear(&tape, &tape.constant(p.clone()), &tape.constant(weight.clone()), None, None, None)?.value().clone())
 }

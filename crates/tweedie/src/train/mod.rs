@@ -184,7 +184,7 @@ impl Trainer {
         share.check_memory(device)?;
         let dtype = config.train.precision.dtype(device)?;
         let mut model = Model::new(&config.model, config.sizes(), device, dtype, config.seed)?
-            .with_per_token_time(config.clean_tokens() > 0.0);
+            .with_per_token_time(config.per_token_time());
         let mut notes = match config.model.pretrained.as_str() {
             "" => Vec::new(),
             path => load_encoder(&mut model, Path::new(path))?,

@@ -7,7 +7,7 @@ use crate::augment::Mix;
 use crate::config::{MixedTarget, SmoothingIn};
 use crate::data::Batch;
 use crate::error::{Error, Result};
-use crate::loss::{ClassTargets, Rows, draw_clean_tokens, token_weights};
+use crate::loss::{ClassTargets, Rows, draw_clean_tokens, draw_staggered_times, token_weights};
 
 impl Trainer {
     /// A batch may be anybody's: it must have a target for each example, and the model's classes.
@@ -73,6 +73,10 @@ impl Trainer {
         let share = self.config.clean_tokens();
         if share > 0.0 && n > 0 {
             r.clean = Some(draw_clean_tokens(&r, n, share, seed, self.step as u32));
+        }
+        let stagger = self.config.stagger();
+        if stagger > 1 && n > 0 {
+            r.times = Some(draw_staggered_times(&r, n, (steps, stagger), seed, self.step as u32));
         }
         if let (Some(mix), MixedTarget::Posterior) = (&batch.mix, self.config.loss.mixed) {
             match self.config.loss.smoothing_in {

@@ -27,8 +27,9 @@ pub struct TextArgs {
     /// Captions and text: the bound on −ln p from this many times per sequence (0: none for captions, 8 for text)
     #[arg(long, default_value_t = 0, value_name = "DRAWS", value_parser = numbers::whole(0..=100_000))]
     bound: usize,
-    /// Captions and text: the path of the bound: shared (one time for all tokens, TDD's own), reveal (the masked path, one token at a
-    /// time: MDD's own, and of TDD trained with clean tokens) or groups:N (the masked path, N tokens at a time)
+    /// Captions and text: the path of the bound: shared (one time for all tokens, TDD's own), staggered:N (tokens start one after another, on a
+    /// path N times as long as a token's own: of TDD trained with train.stagger or clean tokens), reveal (the masked path, one token at a time:
+    /// MDD's own, and of the same TDD) or groups:N (the masked path, N tokens at a time)
     #[arg(long, value_name = "PATH", value_parser = str::parse::<BoundPath>)]
     path: Option<BoundPath>,
     /// Print this many captions with their references, or samples of text

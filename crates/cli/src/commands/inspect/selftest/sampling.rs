@@ -61,6 +61,10 @@ fn subjects() -> Result<Vec<Subject>> {
         m.denoiser.positions = Positions::Rotary;
         m
     };
+    let evidence = |mut m: ModelConfig| {
+        m.denoiser.evidence = true;
+        m
+    };
     let twin = |m: &ModelConfig| ModelConfig { method: Method::Mdd, ..m.clone() };
     let by = |sampler| SampleConfig { sampler, ..sample.clone() };
     let drawn = SampleConfig { votes: 2, noise: NoiseKind::Exact, ..by(SamplerKind::Multinomial) };
@@ -75,6 +79,8 @@ fn subjects() -> Result<Vec<Subject>> {
         one("class ddim", digits.clone(), by(SamplerKind::Ddim)),
         one("class softmax dit", kind(DenoiserKind::Dit), by(SamplerKind::Softmax)),
         one("class softmax mlp", kind(DenoiserKind::Mlp), by(SamplerKind::Softmax)),
+        one("class argmax, exact evidence", evidence(digits.clone()), sample.clone()),
+        one("class ddim, exact evidence", evidence(digits.clone()), by(SamplerKind::Ddim)),
         one("class twin", twin(&digits), sample.clone()),
         many("caption argmax full", attention(ConditionAttention::Full), sample.clone()),
         many("caption multinomial prefix", attention(ConditionAttention::Prefix), by(SamplerKind::Multinomial)),
@@ -84,6 +90,11 @@ fn subjects() -> Result<Vec<Subject>> {
             "caption committed multinomial",
             attention(ConditionAttention::Prefix),
             committed(SamplerKind::Multinomial),
+        ),
+        many(
+            "caption committed, exact evidence",
+            evidence(attention(ConditionAttention::Prefix)),
+            committed(SamplerKind::Argmax),
         ),
         many(
             "caption corrected",
@@ -99,6 +110,7 @@ fn subjects() -> Result<Vec<Subject>> {
         many("caption rotary full", rotary(attention(ConditionAttention::Full)), sample.clone()),
         many("caption rotary prefix", rotary(attention(ConditionAttention::Prefix)), by(SamplerKind::Ddim)),
         wide("caption argmax, many words", shapes.clone(), sample.clone()),
+        wide("caption ddim, many words, exact evidence", evidence(shapes.clone()), by(SamplerKind::Ddim)),
         wide("caption ddim, many words", shapes.clone(), by(SamplerKind::Ddim)),
         wide("caption twin, many words", twin(&shapes), random),
     ])
