@@ -1,0 +1,168 @@
+//! `train.stagger`: tokens start one after another, on a path longer than one token's.
+
+mod common;
+
+use common::assert_gradient;
+use tweedie::config::{Config, LossConfig, Method, ModelConfig};
+use tweedie::data::Task;
+use tweedie::loss::{NoiseOf, Rows, TddLoss, draw_staggered_times};
+use tweedie::model::{ConditionAttention, DenoiserConfig, DenoiserKind, Input, Model, Pass, Positions, Sizes};
+use tweedie::{Process, Schedule, ScheduleKind};
+use tweedie_engine::ops::token_scores::{SCORES, token_scores};
+use tweedie_engine::{DType, Device, Noise, Tape, Var};
+
+const CPU: Device = Device::Cpu;
+const SIZES: Sizes = Sizes { vocab: 7, tokens: 4 };
+const T: usize = 1000;
+
+fn process() -> Process {
+    Process::new(Schedule::new(ScheduleKind::VocabAware, T, SIZES.vocab).unwrap())
+}
+
+fn rows(t: Vec<u32>) -> Rows {
+    let tokens = (0..t.len() * SIZES.tokens).map(|i| (i * 5 % SIZES.vocab) as u32).collect();
+    Rows::new(tokens, t)
+}
+
+/// At a row's time t of T, tokens have begun by chance alike: of a path G times as long as theirs, moment m = tG finds clean those that
+/// begin at m or later, as noise those that begin at m − T or before, and the rest spread evenly over their own times.
+#[test]
+fn tokens_start_one_after_another() {
+    const R: u32 = 20_000;
+    for (stagger, t) in [(4, 500), (4, 100), (8, 900), (2, 250)] {
+        let times = draw_staggered_times(&rows(vec![t; R as usize]), SIZES.tokens, (T, stagger), 3, 5);
+        let count = times.len() as f64;
+        let near = |what: &str, found: usize, p: f64| {
+            let share = found as f64 / count;
+            assert!(
+                (share - p).abs() < 5.0 * (p * (1.0 - p) / count).sqrt() + 2e-3,
+                "{what} of {stagger}, {t}: {share} {p}"
+            );
+        };
+        let (path, moment) = (((stagger - 1) * T) as f64, (t as usize * stagger) as f64);
+        let before = |x: f64| (x / path).clamp(0.0, 1.0);
+        near("clean", times.iter().filter(|t| **t == 1).count(), 1.0 - before(moment));
+        near("noise", times.iter().filter(|t| **t == T as u32).count(), before(moment - T as f64));
+        let half = times.iter().filter(|t| **t > T as u32 / 2).count();
+        near("beyond half", half, before(moment - T as f64 / 2.0));
+    }
+}
+
+#[test]
+fn with_stagger_1_all_tokens_have_the_time_of_their_row() {
+    let rows = rows(vec![1, 40, 999, 1000]);
+    let times = draw_staggered_times(&rows, SIZES.tokens, (T, 1), 3, 5);
+    assert!(times.chunks(SIZES.tokens).zip(&rows.t).all(|(times, t)| times.iter().all(|own| own == t)));
+}
+
+#[test]
+fn times_are_a_pure_function_of_seed_step_and_row() {
+    let rows = rows(vec![300; 50]);
+    let of = |rows: &Rows, seed, step| draw_staggered_times(rows, SIZES.tokens, (T, 4), seed, step);
+    let all = of(&rows, 7, 2);
+    assert_eq!(all, of(&rows, 7, 2));
+    assert!(all != of(&rows, 8, 2) && all != of(&rows, 7, 3));
+    assert_eq!(of(&rows.part(10..20, SIZES.tokens, SIZES.vocab), 7, 2), all[10 * SIZES.tokens..20 * SIZES.tokens]);
+    // Whatever it is handed, it draws times of the process.
+    assert_eq!(draw_staggered_times(&self::rows(vec![0]), 2, (0, 0), 7, 2), [1, 1]);
+}
+
+fn model(evidence: bool) -> Model {
+    let mut c = ModelConfig::preset("text").unwrap();
+    c.denoiser = DenoiserConfig { evidence, positions: Positions::Rotary, ..DenoiserConfig::new(24, 2, 2) };
+    Model::new(&c, SIZES, &CPU, DType::F32, 5).unwrap().with_per_token_time(true).for_process(&process())
+}
+
+fn staggered() -> Rows {
+    let rows = rows(vec![900, 500, 100]);
+    let times = draw_staggered_times(&rows, SIZES.tokens, (T, 3), 7, 2);
+    assert!(times.iter().any(|t| *t == 1) && times.iter().any(|t| (2..T as u32).contains(t)));
+    Rows { times: Some(times), ..rows }
+}
+
+fn loss(m: &Model, tape: &Tape, rows: &Rows, weighted: bool) -> Var {
+    let (noise, config) =
+        (Noise::new(&CPU, 1, 1, 0).unwrap(), LossConfig { weighted, smoothing: 0.0, ..LossConfig::default() });
+    let loss = TddLoss { process: &process(), config: &config, noise: NoiseOf::Drawn(&noise) };
+    loss.of(&Pass::inference(tape, &m.params, DType::F32), m, None, rows).unwrap()
+}
+
+/// Against the network's own words about each token at its own time, weighed by hand; clean tokens count too, as the bound asks of them.
+#[test]
+fn the_loss_is_that_of_tokens_at_their_own_times() {
+    for evidence in [false, true] {
+        let (m, rows) = (model(evidence), staggered());
+        let times = rows.times.clone().unwrap();
+        let noise = Noise::new(&CPU, 1, 1, 0).unwrap();
+        let noisy = rows.corrupt(&process(), &CPU, (SIZES.tokens, SIZES.vocab), &NoiseOf::Drawn(&noise)).unwrap();
+        let tape = Tape::inference();
+        let p = Pass::inference(&tape, &m.params, DType::F32);
+        let read = evidence.then(|| tape.constant(m.evidence(&noisy.vectors(DType::F32).unwrap(), &times).unwrap()));
+        let input = read.as_ref().map_or(Input::Noisy(&noisy), Input::Evidence);
+        let features = m.features(&p, &input, &times, &m.context(&p, None, false).unwrap()).unwrap();
+        let logits = m.logits_of(&p, &features, &input).unwrap();
+        let scores =
+            token_scores(logits.value(), &noisy.tokens.reshape(&[times.len()]).unwrap()).unwrap().to_vec().unwrap();
+        for weighted in [false, true] {
+            let weight = |i: usize| if weighted { process().schedule().alpha_bar(times[i] as usize) } else { 1.0 };
+            let nats = scores.chunks_exact(SCORES).enumerate().map(|(i, s)| -weight(i) * s[0] as f64);
+            let want = nats.sum::<f64>() / times.len() as f64;
+            let got = loss(&m, &tape, &rows, weighted).value().item().unwrap() as f64;
+            assert!((got - want).abs() < 1e-5 * want, "evidence {evidence}, weighted {weighted}: {got} {want}");
+        }
+    }
+}
+
+#[test]
+fn gradients_agree_with_finite_differences() {
+    for evidence in [false, true] {
+        let (mut m, rows) = (model(evidence), staggered());
+        let tape = Tape::new();
+        let start = loss(&m, &tape, &rows, false);
+        tape.backward(&start, Some(&mut m.params)).unwrap();
+        for name in ["denoiser.token_in.weight", "denoiser.time.fc1.weight", "denoiser.head.weight"] {
+            let Some(id) = m.params.find(name) else { continue };
+            let every = m.params.value(id).len() / 6;
+            let value = |m: &Model| loss(m, &Tape::inference(), &rows, false).value().item().unwrap();
+            assert_gradient(&mut m, name, every, &format!("{name}, evidence {evidence}"), value);
+        }
+    }
+}
+
+#[test]
+fn what_does_not_go_with_it_is_refused() {
+    let mut ok = Config::default();
+    ok.data.task = Task::Caption;
+    ok.data.tokens = 5;
+    ok.model = ModelConfig::preset("shapes").unwrap();
+    ok.model.denoiser.condition_attention = ConditionAttention::Prefix;
+    (ok.train.stagger, ok.process.schedule) = (4, ScheduleKind::VocabAware);
+    let refused = |change: &dyn Fn(&mut Config), word: &str| {
+        let mut c = ok.clone();
+        change(&mut c);
+        let e = c.check().unwrap_err().to_string();
+        assert!(e.contains("train.stagger") && e.contains(word), "{e}");
+    };
+    refused(&|c| c.train.stagger = 0, "0");
+    refused(&|c| c.train.stagger = 5000, "5000");
+    refused(&|c| c.data.task = Task::Class, "captions");
+    refused(&|c| c.model.denoiser.condition_attention = ConditionAttention::Full, "prefix");
+    refused(&|c| c.train.clean_tokens = 0.5, "one of the two");
+    let dit = |c: &mut Config| {
+        c.model.denoiser = DenoiserConfig { kind: DenoiserKind::Dit, ..DenoiserConfig::new(24, 2, 2) };
+    };
+    refused(&dit, "transformer");
+    let mut twin = ok.clone();
+    twin.model.method = Method::Mdd;
+    assert_eq!((ok.stagger(), twin.stagger(), twin.per_token_time()), (4, 1, false));
+    // Rows are checked, too.
+    let (m, rows) = (model(false), staggered());
+    let wrong = |rows: Rows| {
+        let (tape, config, noise) = (Tape::inference(), LossConfig::default(), Noise::new(&CPU, 1, 1, 0).unwrap());
+        let loss = TddLoss { process: &process(), config: &config, noise: NoiseOf::Drawn(&noise) };
+        loss.of(&Pass::inference(&tape, &m.params, DType::F32), &m, None, &rows).err().unwrap().to_string()
+    };
+    assert!(wrong(Rows { times: Some(vec![1; 3]), ..rows.clone() }).contains("3 times of tokens"));
+    assert!(wrong(Rows { times: Some(vec![1001; 12]), ..rows.clone() }).contains("1001"));
+    assert!(wrong(Rows { clean: Some(vec![false; 12]), ..rows }).contains("clean tokens"));
+}
