@@ -17,7 +17,7 @@ use tweedie::{Answer, Classifier, Device, Error, Generator, Result, Tensor, Trai
 use crate::errors::{Raised, raise, value};
 use crate::images::Input;
 use crate::plug::{Along, Own, PySchedule};
-use crate::tensor::PyTensor;
+use crate::tensor::{PyTensor, Taken};
 use crate::trace::{Started, Traces};
 use crate::wishes::wishes;
 use crate::worker::{Stop, Worker};
@@ -282,7 +282,7 @@ impl PyModel {
 
     /// Images as the network reads them, f32 [B, C, side, side] on its device.
     fn prepare(&self, py: Python, images: Vec<Input>) -> PyResult<PyTensor> {
-        self.stoppable(py, &Raised::default(), move |o| o.trained.images(&Input::load_all(images)?).map(PyTensor::from))
+        self.stoppable(py, &Raised::default(), move |o| PyTensor::new(o.trained.images(&Input::load_all(images)?)?))
     }
 
     /// Class logits [B, V] of prepared images, on the model's device.
@@ -302,7 +302,7 @@ impl PyModel {
             let sample = o.sample(&asked)?;
             let ids = vec![0; images.shape()[0]];
             let classes = o.trained.model.sizes().vocab;
-            Ok(PyTensor::narrow(o.classifier(&sample)?.logits(&images, &ids)?, classes))
+            PyTensor::narrow(o.classifier(&sample)?.logits(&images, &ids)?, classes)
         };
         self.stoppable(py, &Raised::default(), work)
     }
@@ -310,7 +310,13 @@ impl PyModel {
     /// Copy what lies on the model's GPU at a DLPack capsule's address; nothing goes through the host.
     fn import_tensor(&self, py: Python, object: Py<PyAny>) -> PyResult<PyTensor> {
         let device = self.worker.call(py, |o, _| Ok(o.trained.model.device()))?;
-        PyTensor::import(object.bind(py), &device)
+        let Device::Cuda(c) = device else { return Err(value("the model is on the CPU; hand it an array of the CPU")) };
+        let taken = Taken::new(object.bind(py), &c)?;
+        let (address, shape, dtype) = taken.place()?;
+        // SAFETY: whoever made the capsule says that so many elements lie at this address, and keeps them until `taken` is dropped; the
+        // device was compared, and the stream that copies was handed over to wait.
+        let copy = move |_: &mut Owned, _: &Stop| PyTensor::new(unsafe { c.copy_of(address, &shape, dtype) }?);
+        self.worker.call(py, copy)
     }
 
     /// Begin a trace; its name.

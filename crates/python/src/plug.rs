@@ -194,9 +194,9 @@ impl Denoise for Function {
 
     fn logits(&self, noisy: &Tensor, at: At) -> Result<Tensor> {
         // A copy that Python may keep and write to.
-        let own = Tensor::from_f32(&noisy.device(), noisy.shape(), noisy.to_vec()?)?;
+        let own = PyTensor::new(Tensor::from_f32(&noisy.device(), noisy.shape(), noisy.to_vec()?)?)?;
         let told = Python::attach(|py| {
-            let logits = self.function.bind(py).call1((PyTensor::from(own), at.t))?;
+            let logits = self.function.bind(py).call1((own, at.t))?;
             let logits: PyReadonlyArrayDyn<f32> = logits.extract()?;
             let logits = logits.as_array();
             Ok((logits.shape().to_vec(), logits.iter().copied().collect()))

@@ -28,6 +28,7 @@ pub use alloc::{Buffer, Usage};
 pub(crate) use blas::{Batch, Epilogue, Gemm, Mat, even_columns};
 pub(crate) use copies::Pinned;
 pub use copies::Uploads;
+pub use exchange::Moment;
 pub use graph::Graph;
 pub use info::{Info, devices};
 pub use kernels::{KernelFile, cache_dir, compile, kernel_files};
@@ -127,6 +128,11 @@ unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
+thread_local! {
+    /// The context that [`Cuda::bind`] made current on this thread.
+    static BOUND: Cell<sys::CUcontext> = const { Cell::new(std::ptr::null_mut()) };
+}
+
 /// A handle to one CUDA device; clones share it.
 #[derive(Clone)]
 pub struct Cuda(Arc<Inner>);
@@ -213,14 +219,11 @@ impl Cuda {
 
     /// Make the context current on this thread (remembered, so it costs a comparison).
     fn bind(&self) -> Result<()> {
-        thread_local!(static BOUND: Cell<sys::CUcontext> = const { Cell::new(std::ptr::null_mut()) });
-        BOUND.with(|b| {
-            if b.get() != self.0.context {
-                cu!(cuCtxSetCurrent(self.0.context))?;
-                b.set(self.0.context);
-            }
-            Ok(())
-        })
+        if BOUND.get() != self.0.context {
+            cu!(cuCtxSetCurrent(self.0.context))?;
+            BOUND.set(self.0.context);
+        }
+        Ok(())
     }
 
     #[track_caller]

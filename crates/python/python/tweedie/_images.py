@@ -141,6 +141,30 @@ def as_array(x: Any, place: str) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(np.rint(array * 255.0).astype(np.uint8))
 
 
+def batch(x: Any) -> Any:
+    """A tensor of PyTorch as floats k/255 (N, C, H, W) where it lies, by the rules of :func:`as_array`. What is read back is one truth value."""
+    x = x.detach()
+    kind, ndim = str(x.dtype).removeprefix("torch."), x.ndim
+    if ndim in (3, 4) and x.shape[-1] in (1, 3):
+        x = x.movedim(-1, -3)
+    x = x[None] if ndim == 2 else x
+    x = x[None] if x.ndim == 3 else x
+    if x.ndim != 4:
+        raise ValueError(f"a tensor of {ndim} axes; it must be H×W, C×H×W or N×C×H×W with C = 1 or 3")
+    if not len(x):
+        raise ValueError("the tensor holds no image")
+    if kind == "uint8":
+        return x.float() / 255
+    if not x.dtype.is_floating_point:
+        raise ValueError(f"values of {kind}; they must be uint8, or floats in [0, 1]")
+    x = x.float()
+    if not bool(((x >= 0) & (x <= 1)).all()):
+        raise ValueError(
+            f"floats from {float(x.min()):g} to {float(x.max()):g}; they must lie in [0, 1] (divide by 255, or undo what normalised them)"
+        )
+    return (x * 255).round() / 255
+
+
 def layout(array: npt.NDArray[Any], torch_like: bool, place: str) -> npt.NDArray[Any]:
     """Channels last."""
     shape = array.shape

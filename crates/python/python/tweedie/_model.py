@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Optional, Union, Unpack, cast, overload
 
@@ -292,11 +293,11 @@ class Model:
     def logits(
         self, images: Any, *, steps: Optional[int] = None, guidance: Optional[float] = None, seed: Optional[int] = None
     ) -> _tweedie.Tensor:
-        """Class logits of the sampler's last step, a :class:`Tensor` [B, V] on the model's device: ``np.asarray`` and
-        ``torch.from_dlpack`` take it without a copy.
+        """Class logits of the sampler's last step, a :class:`Tensor` [B, V] on the model's device: ``torch.from_dlpack`` takes it
+        without a copy, and ``np.asarray`` where it lies on the CPU.
 
-        A CUDA tensor of PyTorch [B, C, side, side] of the model's own size, with floats in [0, 1], goes in without a way through the
-        host.
+        A CUDA tensor of PyTorch [B, C, side, side] or [B, side, side, C] of the model's own size, of uint8 or of floats in [0, 1], goes
+        in without a way through the host.
 
         >>> import numpy as np, tweedie
         >>> logits = tweedie.load("embedded:digits").logits(tweedie.example("digits"), steps=2)
@@ -313,17 +314,15 @@ class Model:
             return self._native.prepare(_images.many(images)[0])
         if self.device == "cpu":
             raise ValueError("the images lie on a GPU and the model on the CPU; call images.cpu(), or load(…, device='cuda')")
-        size, channels = self._facts["image"]["size"], self._facts["image"]["channels"]
-        x = images.detach()
-        x = x.unsqueeze(0) if x.ndim == 3 else x
-        if tuple(x.shape[1:]) != (channels, size, size):
+        size, depth = self._facts["image"]["size"], self._facts["image"]["channels"]
+        x = _images.batch(images)
+        if tuple(x.shape[1:]) != (depth, size, size):
             raise ValueError(
-                f"images on a GPU must be [B, {channels}, {size}, {size}], they are {list(x.shape)}; resize them, or hand them over on the CPU"
+                f"images on a GPU must be [B, {depth}, {size}, {size}], they are {list(x.shape)}; resize them, or hand them over on the CPU"
             )
-        if not x.dtype.is_floating_point:
-            x = x.float() / 255
-        mean, std = (x.new_tensor(self._facts[k]).float().view(1, -1, 1, 1) for k in ("mean", "std"))
-        return self._native.import_tensor(((x.float() - mean) / std).contiguous())
+        # Plain numbers go along with the kernels; a tensor of them would be copied, and waited for.
+        channels = [(x[:, i] - mean) / std for i, (mean, std) in enumerate(zip(self._facts["mean"], self._facts["std"]))]
+        return self._native.import_tensor(sys.modules["torch"].stack(channels, 1))
 
     def encode(self, text: str) -> npt.NDArray[np.uint32]:
         """The tokens of a text."""

@@ -181,7 +181,7 @@ def sample(
     """Sample with a denoiser of one's own: anything that turns noisy vectors into logits.
 
     ``denoiser(noisy, t)`` gets y_t as a :class:`Tensor` [B, N, V] (``np.asarray(noisy)`` and ``torch.from_dlpack(noisy)`` share its
-    memory) and the time, and returns logits of the same shape: an array, or a tensor of PyTorch on the CPU. Bayes' rule for one token with a known prior:
+    memory) and the time, and returns logits of the same shape: an array, or a tensor of PyTorch on any device. Bayes' rule for one token with a known prior:
 
     >>> import numpy as np, tweedie
     >>> prior, schedule = np.array([0.2, 0.7, 0.1]), tweedie.Schedule("cosine")
@@ -210,7 +210,8 @@ def sample(
     def logits(noisy: _tweedie.Tensor, t: int) -> npt.NDArray[np.float32]:
         out = denoiser(noisy, t)
         if hasattr(out, "detach"):
-            out = out.detach().cpu().numpy()
+            # NumPy has no bfloat16.
+            out = out.detach().float().cpu().numpy()
         logits = np.ascontiguousarray(out, dtype=np.float32)
         if logits.shape != noisy.shape:
             raise ValueError(f"a denoiser's logits must be {list(noisy.shape)}, they are {list(logits.shape)}")

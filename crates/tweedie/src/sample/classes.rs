@@ -1,6 +1,7 @@
 //! Classification: logits of the last step, on the host.
 
 use tweedie_engine::cuda::{Cuda, Graph};
+use tweedie_engine::ops::blend::guide;
 use tweedie_engine::{DType, Tape, Tensor};
 
 use super::addresses::Addresses;
@@ -10,7 +11,7 @@ use super::limits::Limits;
 use super::network::{Conditioned, Kept, projection};
 use super::reverse::Reverse;
 use super::sampler::{Sampler, sampler_of};
-use super::state::{Asked, Prediction};
+use super::state::{Asked, Prediction, scalars};
 use super::{Projection, softmax};
 use crate::config::SampleConfig;
 use crate::error::{Error, Result};
@@ -61,13 +62,14 @@ impl Last {
         Prediction { t: 0, logits, guidance, examples, vocab, asked: Asked::nothing() }.logits()
     }
 
-    /// The same as a tensor \[B, …\] where they were computed, in rows of V or longer. Pairs that are still to be guided go through
-    /// the host.
+    /// The same as a tensor \[B, …\] where they were computed, in rows of V or longer.
     fn tensor(&self) -> Result<Tensor> {
-        match self.guidance {
-            None => Ok(self.logits.reshape(&[self.examples, self.logits.width()])?.cast(DType::F32)?),
-            Some(_) => Ok(Tensor::from_f32(&self.logits.device(), &[self.examples, self.vocab], self.logits()?)?),
-        }
+        let logits = self.logits.cast(DType::F32)?;
+        let logits = match self.guidance {
+            None => logits,
+            Some(w) => guide(&logits, &scalars(&logits.device(), [w as f64])?)?,
+        };
+        Ok(logits.reshape(&[self.examples, logits.width()])?)
     }
 }
 
