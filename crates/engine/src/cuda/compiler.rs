@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use super::kernels::{KernelFile, Source, cache_dir, checksum, compile_source, fingerprint, kernel_files, write_cache};
+use super::kernels::{
+    KernelFile, Source, cache_dir, checksum, compile_source, fingerprint, kernel_files, wait_at_exit, write_cache,
+};
 use super::libraries;
 use crate::error::{Error, Result};
 
@@ -86,6 +88,7 @@ impl Compiler {
             }
             let (arch, key) = (self.arch.clone(), (f.name(), f.variant));
             let work = move || compile_and_keep(f.source, f.variant, &arch, path.as_deref());
+            wait_at_exit();
             // Where no thread is to be had, the file is compiled when it is needed.
             if let Ok(handle) = std::thread::Builder::new().name("compile".into()).spawn(work) {
                 all.insert(key, handle);

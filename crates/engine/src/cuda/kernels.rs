@@ -1,8 +1,9 @@
 //! Kernel files: compiled by NVRTC at first use, kept on disk by content, architecture and compiler.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, Once, PoisonError};
 
 use cudarc::driver::sys;
 use cudarc::nvrtc::sys as rtc;
@@ -88,6 +89,60 @@ fn params_of(f: sys::CUfunction) -> Option<Params> {
     None
 }
 
+/// Threads that are inside the compiler, and whether the process ends. Its library is torn down at exit, and a thread that is still in it then
+/// takes the process down with it.
+static INSIDE: (Mutex<(usize, bool)>, Condvar) = (Mutex::new((0, false)), Condvar::new());
+
+struct Inside;
+
+impl Inside {
+    fn enter() -> Result<Inside> {
+        wait_at_exit();
+        let mut inside = lock(&INSIDE.0);
+        if inside.1 {
+            return Err(Error::op("compile", "the program is ending"));
+        }
+        inside.0 += 1;
+        Ok(Inside)
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        lock(&INSIDE.0).0 -= 1;
+        INSIDE.1.notify_all();
+    }
+}
+
+/// Have the process wait for the compiler when it exits; before threads that compile are started.
+pub(super) fn wait_at_exit() {
+    static ONCE: Once = Once::new();
+    if libraries().nvrtc.is_err() {
+        return;
+    }
+    ONCE.call_once(|| {
+        // The compiler loads more of itself when it is first used. What was registered last goes first at exit, so waiting has to be registered
+        // after all of its own.
+        let _ = compile_text(c"extern \"C\" __global__ void nothing() {}", c"nothing.cu", &[]);
+        // SAFETY: the handler is a function of this program that does not unwind. Without it nothing waits, as before.
+        let _registered = unsafe { atexit(wait_for_compilers) };
+    });
+}
+
+unsafe extern "C" {
+    /// Of the C library: have `f` called when the process exits.
+    fn atexit(f: extern "C" fn()) -> c_int;
+}
+
+/// Let no thread into the compiler any more, and wait for those that are in it.
+extern "C" fn wait_for_compilers() {
+    let mut inside = lock(&INSIDE.0);
+    inside.1 = true;
+    while inside.0 > 0 {
+        inside = INSIDE.1.wait(inside).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
 /// Compile a kernel file for `arch` (such as `sm_90`); needs libnvrtc but no GPU.
 pub fn compile(file: &KernelFile, arch: &str) -> Result<Vec<u8>> {
     compile_source(file.source, file.variant, arch)
@@ -103,6 +158,7 @@ fn rtc_check(call: &'static str, rc: rtc::nvrtcResult) -> Result<()> {
 
 pub(super) fn compile_source(source: &Source, variant: u32, arch: &str) -> Result<Vec<u8>> {
     libraries().nvrtc.as_ref().map_err(|e| Error::NoCuda(e.clone()))?;
+    let _inside = Inside::enter()?;
     let text = |s: String| CString::new(s).map_err(|e| Error::op("compile", e.to_string()));
     let code = text(format!("{PRELUDE}#line 1 \"{}\"\n{}", source.file, source.code))?;
     let name = text(source.file.to_string())?;
@@ -110,6 +166,12 @@ pub(super) fn compile_source(source: &Source, variant: u32, arch: &str) -> Resul
     if variant != 0 {
         options.push(text(format!("-DHEAD_DIM={variant}"))?);
     }
+    let failed = |log| Error::Compile { file: source.file.into(), arch: arch.into(), log };
+    compile_text(&code, &name, &options)?.map_err(failed)
+}
+
+/// The cubin of `code`, or what the compiler has against it.
+fn compile_text(code: &CStr, name: &CStr, options: &[CString]) -> Result<std::result::Result<Vec<u8>, String>> {
     let options: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
     let mut program = std::ptr::null_mut();
     // SAFETY: all strings are NUL-terminated and outlive the calls; the buffers have the sizes NVRTC just reported; the
@@ -125,7 +187,7 @@ pub(super) fn compile_source(source: &Source, variant: u32, arch: &str) -> Resul
             rtc_check("nvrtcGetCUBINSize", rtc::nvrtcGetCUBINSize(program, &mut n)).and_then(|()| {
                 let mut cubin = vec![0_u8; n];
                 rtc_check("nvrtcGetCUBIN", rtc::nvrtcGetCUBIN(program, cubin.as_mut_ptr().cast()))?;
-                Ok(cubin)
+                Ok(Ok(cubin))
             })
         } else {
             let mut n = 0;
@@ -133,7 +195,7 @@ pub(super) fn compile_source(source: &Source, variant: u32, arch: &str) -> Resul
             let mut log = vec![0_u8; n.max(1)];
             rtc::nvrtcGetProgramLog(program, log.as_mut_ptr().cast());
             let log = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy().into_owned();
-            Err(Error::Compile { file: source.file.into(), arch: arch.into(), log: format!("{rc:?}\n{log}") })
+            Ok(Err(format!("{rc:?}\n{log}")))
         };
         rtc::nvrtcDestroyProgram(&mut program);
         result
