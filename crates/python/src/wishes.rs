@@ -25,6 +25,7 @@ pub fn wishes(json: &str) -> PyResult<Wishes> {
         unmask: take(&mut all, "unmask")?,
         uncommitted: take(&mut all, "uncommitted")?,
         correction: take(&mut all, "correction")?,
+        stagger: take(&mut all, "stagger")?,
         schedule: take(&mut all, "schedule")?,
         seed: take(&mut all, "seed")?,
         candidates: take(&mut all, "candidates")?,

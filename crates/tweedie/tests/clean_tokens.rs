@@ -6,7 +6,7 @@ use tweedie::loss::{NoiseOf, Rows, TddLoss, draw_clean_tokens};
 use tweedie::model::{
     ConditionAttention, Conditioning, DenoiserConfig, DenoiserKind, Input, Model, Pass, Pool, Sizes, VitConfig,
 };
-use tweedie::sample::{At, Conditioned, Denoise, Generated, Request, TokenSampler};
+use tweedie::sample::{At, Conditioned, Denoise, Generated, Request, TokenSampler, TokenTimes};
 use tweedie::{Process, Schedule, ScheduleKind, Trained};
 use tweedie_engine::ops::noisy_input::noisy_input;
 use tweedie_engine::{DType, Device, Noise, Tape, Tensor, cases};
@@ -122,7 +122,7 @@ fn the_loss_weighs_open_tokens_by_their_time() {
         let u = noisy_input(&tape, &noisy, &tape.constant(weight), &zero, DType::F32);
         let flags = rows.clean.iter().flatten().map(|k| *k as u32).collect();
         let flags = Tensor::from_u32(&CPU, &[ROWS, n], flags).unwrap();
-        let at = At { t: 400, clean: Some(&flags) };
+        let at = At { t: 400, tokens: Some(TokenTimes { which: &flags, times: &[1] }) };
         let logits = Denoise::logits(&network, u.unwrap().value(), at).unwrap().to_vec().unwrap();
         let nats = |i: usize| {
             let l = &logits[i * v..][..v];

@@ -236,6 +236,7 @@ fn captions_are_those_of_the_generator() {
                 s.unmask = if i % 2 == 0 { Unmasking::Confident } else { Unmasking::Random };
                 s.uncommitted = 0.5 * j as f32;
                 s.correction = [0.0, 0.3, 0.9][j];
+                s.stagger = [1, 3, 4][j];
                 (s.candidates, s.rank) = (1 + 2 * (i % 2), if j == 0 { Rank::Bound } else { Rank::Consensus });
                 s.posterior_mean = [PosteriorMean::Soft, PosteriorMean::Argmax, PosteriorMean::Drawn][j];
                 s.noise = [NoiseKind::Auto, NoiseKind::Dense, NoiseKind::Exact][j];
@@ -257,7 +258,8 @@ fn texts_are_those_of_the_generator() {
     for like in [TEXT, Like { method: Method::Mdd, ..TEXT }, per_token, evidence] {
         let t = trained(like);
         let job = |(i, sampler): (usize, SamplerKind)| {
-            let sample = SampleConfig { correction: 0.1 * i as f32, ..sample(4 + i, sampler, 1) };
+            let sample =
+                SampleConfig { correction: 0.1 * i as f32, stagger: 1 + 2 * (i % 2), ..sample(4 + i, sampler, 1) };
             Job { example: i as u32, min_length: i, ..Job::new(&sample) }
         };
         let jobs: Vec<Job> = SAMPLERS.into_iter().enumerate().map(job).collect();

@@ -1,15 +1,17 @@
-//! `train.stagger`: tokens start one after another, on a path longer than one token's.
+//! `train.stagger`, `sample.stagger`: tokens start one after another, on a path longer than one token's.
 
 mod common;
 
 use common::assert_gradient;
-use tweedie::config::{Config, LossConfig, Method, ModelConfig};
+use tweedie::config::{Config, LossConfig, Method, ModelConfig, SampleConfig, SamplerKind};
 use tweedie::data::Task;
 use tweedie::loss::{NoiseOf, Rows, TddLoss, draw_staggered_times};
 use tweedie::model::{ConditionAttention, DenoiserConfig, DenoiserKind, Input, Model, Pass, Positions, Sizes};
-use tweedie::{Process, Schedule, ScheduleKind};
+use tweedie::process::Times;
+use tweedie::sample::{At, Denoise, Mix, Prediction, Sampler, State, sample_tokens, sample_tokens_by};
+use tweedie::{Process, Result, Schedule, ScheduleKind};
 use tweedie_engine::ops::token_scores::{SCORES, token_scores};
-use tweedie_engine::{DType, Device, Noise, Tape, Var};
+use tweedie_engine::{DType, Device, Noise, Tape, Tensor, Var};
 
 const CPU: Device = Device::Cpu;
 const SIZES: Sizes = Sizes { vocab: 7, tokens: 4 };
@@ -126,6 +128,102 @@ fn gradients_agree_with_finite_differences() {
             let value = |m: &Model| loss(m, &Tape::inference(), &rows, false).value().item().unwrap();
             assert_gradient(&mut m, name, every, &format!("{name}, evidence {evidence}"), value);
         }
+    }
+}
+
+/// p(a, b) of two bits that mostly agree.
+const PAIRS: [[f64; 2]; 2] = [[0.45, 0.02], [0.13, 0.40]];
+
+/// The exact posterior of each of two bits, given the noisy vectors of both, each at a time of its own.
+struct Pairs {
+    process: Process,
+    per_token_time: bool,
+}
+
+impl Denoise for Pairs {
+    fn vocab(&self) -> usize {
+        2
+    }
+
+    fn per_token_time(&self) -> bool {
+        self.per_token_time
+    }
+
+    fn logits(&self, noisy: &Tensor, at: At) -> Result<Tensor> {
+        let y = noisy.to_vec()?;
+        let which = at.tokens.map(|own| own.which.to_vec_u32()).transpose()?;
+        let time = |token: usize| match (&which, at.tokens) {
+            (Some(which), Some(own)) if which[token] > 0 => own.times[which[token] as usize - 1],
+            _ => at.t,
+        };
+        let mut logits = Vec::with_capacity(y.len());
+        for (example, y) in y.chunks_exact(4).enumerate() {
+            let seen = |i: usize, k: usize| self.process.evidence(time(2 * example + i)) * y[2 * i + k] as f64;
+            let ln = |a: usize, b: usize| PAIRS[a][b].ln() + seen(0, a) + seen(1, b);
+            let add = |x: f64, y: f64| x.max(y) + (-(x - y).abs()).exp().ln_1p();
+            logits.extend([
+                add(ln(0, 0), ln(0, 1)),
+                add(ln(1, 0), ln(1, 1)),
+                add(ln(0, 0), ln(1, 0)),
+                add(ln(0, 1), ln(1, 1)),
+            ]);
+        }
+        Ok(Tensor::from_f32(&CPU, noisy.shape(), logits.into_iter().map(|l| l as f32).collect())?)
+    }
+}
+
+/// Along any path posterior steps with the exact prediction come to the joint distribution, the more steps the nearer.
+#[test]
+fn posterior_steps_along_a_staggered_path_reach_the_joint_distribution() {
+    const EXAMPLES: u32 = 20_000;
+    let process = Process::new(Schedule::new(ScheduleKind::VocabAware, T, 2).unwrap());
+    let oracle = Pairs { process: process.clone(), per_token_time: true };
+    let ids: Vec<u32> = (0..EXAMPLES).collect();
+    for stagger in [1, 2, 5] {
+        let config = SampleConfig {
+            sampler: SamplerKind::Ancestral,
+            steps: 60 * stagger,
+            stagger,
+            seed: 4,
+            ..SampleConfig::default()
+        };
+        let made = sample_tokens(&oracle, &process, &config, (&ids, 2), None).unwrap();
+        for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let found = made.tokens.chunks_exact(2).filter(|t| **t == [a, b]).count() as f64 / EXAMPLES as f64;
+            let want = PAIRS[a as usize][b as usize];
+            // Five standard errors, and what is left of the size of the steps.
+            let near = 5.0 * (want * (1.0 - want) / EXAMPLES as f64).sqrt() + 0.01;
+            assert!((found - want).abs() < near, "{stagger}: {found} of {a}, {b}, not {want}");
+        }
+        // What an example gets does not depend on its batch.
+        let few = sample_tokens(&oracle, &process, &config, (&ids[40..50], 2), None).unwrap();
+        assert_eq!(few.tokens, made.tokens[80..100]);
+    }
+}
+
+/// A sampler of one's own sets the times that tokens have; a denoiser that cannot be told them refuses.
+#[test]
+fn a_sampler_may_set_the_times_of_tokens() {
+    struct FirstAhead(usize);
+    impl Sampler for FirstAhead {
+        fn step(&self, state: &mut State, prediction: &Prediction, at: Times) -> Result<()> {
+            let clean = prediction.argmax()?;
+            let times: Vec<usize> =
+                (0..2 * prediction.shape()[0]).map(|i| if i % 2 == 0 { self.0 } else { at.s.max(1) }).collect();
+            let each = times.iter().map(|t| state.process().renoise(*t)).collect();
+            state.update(&clean, Mix::Each(each))?;
+            state.set_token_times(&times)
+        }
+    }
+    let process = Process::new(Schedule::new(ScheduleKind::VocabAware, T, 2).unwrap());
+    let of = |per_token_time, t| {
+        let oracle = Pairs { process: process.clone(), per_token_time };
+        sample_tokens_by(&FirstAhead(t), &oracle, &process, &SampleConfig::default(), (&[1, 2, 3], 2), None)
+    };
+    assert_eq!(of(true, 1).unwrap().tokens.len(), 6);
+    for (per_token_time, t, word) in [(false, 1, "train.stagger"), (true, 0, "is 0"), (true, T + 1, "1001")] {
+        let e = of(per_token_time, t).unwrap_err().to_string();
+        assert!(e.contains(word), "{e}");
     }
 }
 

@@ -39,6 +39,7 @@ class Writing(Sampling, total=False):
     unmask: Optional[str]
     uncommitted: Optional[float]
     correction: Optional[float]
+    stagger: Optional[int]
 
 
 class Captioning(Writing, total=False):
@@ -53,7 +54,7 @@ class Generating(Writing, total=False):
     prompt: Optional[str]
 
 
-WHOLE = ("steps", "votes", "seed", "candidates")
+WHOLE = ("steps", "votes", "seed", "candidates", "stagger")
 REAL = ("guidance", "uncommitted", "correction")
 
 

@@ -144,6 +144,7 @@ class Model:
         unmask: Optional[str] = None,
         uncommitted: Optional[float] = None,
         correction: Optional[float] = None,
+        stagger: Optional[int] = None,
         schedule: Union[str, Schedule, None] = None,
         seed: Optional[int] = None,
     ) -> Any:
@@ -161,7 +162,7 @@ class Model:
         self._is("caption", "caption")
         every, single = _images.many(images)
         asked, own, along = self._asked(
-            sampler, schedule, steps=steps, guidance=guidance, unmask=unmask, uncommitted=uncommitted, correction=correction, seed=seed,
+            sampler, schedule, steps=steps, guidance=guidance, unmask=unmask, uncommitted=uncommitted, correction=correction, stagger=stagger, seed=seed,
             candidates=candidates, rank=rank,
         )  # fmt: skip
         shape = self._shape(None, infill, length, min_length)
@@ -189,6 +190,7 @@ class Model:
         unmask: Optional[str] = None,
         uncommitted: Optional[float] = None,
         correction: Optional[float] = None,
+        stagger: Optional[int] = None,
         schedule: Union[str, Schedule, None] = None,
         seed: Optional[int] = None,
     ) -> Union[Text, list[Text]]:
@@ -204,8 +206,9 @@ class Model:
         if number is not None and _asked.whole("number", number) < 1:
             raise ValueError(f"number = {number}; at least one text is written")
         asked, own, along = self._asked(
-            sampler, schedule, steps=steps, unmask=unmask, uncommitted=uncommitted, correction=correction, seed=seed, candidates=candidates, rank=rank
-        )
+            sampler, schedule, steps=steps, unmask=unmask, uncommitted=uncommitted, correction=correction, stagger=stagger, seed=seed,
+            candidates=candidates, rank=rank,
+        )  # fmt: skip
         shape = self._shape(prompt, infill, length, min_length)
         draws = _asked.positive("draws", draws)
         texts = [Text.of(told) for told in self._native.generate(number or 1, asked, shape, draws, along, own)]
@@ -249,6 +252,7 @@ class Model:
         unmask: Optional[str] = None,
         uncommitted: Optional[float] = None,
         correction: Optional[float] = None,
+        stagger: Optional[int] = None,
         schedule: Optional[str] = None,
         seed: Optional[int] = None,
         top: int = 5,
@@ -271,7 +275,7 @@ class Model:
             raise ValueError("prompt, infill and lengths are for texts; this model classifies images")
         native = None if image is None else _images.one(image)
         asked, own, along = self._asked(
-            sampler, schedule, steps=steps, guidance=guidance, unmask=unmask, uncommitted=uncommitted, correction=correction, seed=seed,
+            sampler, schedule, steps=steps, guidance=guidance, unmask=unmask, uncommitted=uncommitted, correction=correction, stagger=stagger, seed=seed,
             candidates=candidates,
         )  # fmt: skip
         if own is not None or along is not None:

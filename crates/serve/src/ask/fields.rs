@@ -71,6 +71,11 @@ const CORRECTION: Field = field(
     Kind::Number(0.0, 1.0),
     "Share of committed tokens, below 1, that each step takes back and chooses anew",
 );
+const STAGGER: Field = field(
+    "stagger",
+    Kind::Int(1, 1 << 10),
+    "TDD with per-token time: tokens start one after another, on a way so many times as long as a token's own",
+);
 const SCHEDULE: Field = field(
     "schedule",
     Kind::OneOf(&["linear", "cosine", "sigmoid", "vocab-aware"]),
@@ -108,6 +113,7 @@ pub const CAPTION: &[Field] = &[
     UNMASK,
     UNCOMMITTED,
     CORRECTION,
+    STAGGER,
     SCHEDULE,
     SEED,
     CANDIDATES,
@@ -133,6 +139,7 @@ pub const GENERATE: &[Field] = &[
     UNMASK,
     UNCOMMITTED,
     CORRECTION,
+    STAGGER,
     SCHEDULE,
     SEED,
     CANDIDATES,

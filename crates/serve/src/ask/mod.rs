@@ -59,6 +59,7 @@ fn sample(model: &Described, f: &Fields) -> Result<SampleConfig> {
         unmask: f.named("unmask"),
         uncommitted: f.number("uncommitted"),
         correction: f.number("correction"),
+        stagger: f.size("stagger"),
         schedule: f.text("schedule").map(String::from),
         seed: f.int("seed"),
         candidates: f.size("candidates"),

@@ -8,6 +8,7 @@ use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens};
 use tweedie_engine::{Device, Noise, Tensor};
 
 use super::{Bounds, MASKS, MddBound, Predict, STREAM, Score, TIMES, TddBound, TokenBatch, uniform};
+use crate::config::MOST_STAGGER;
 use crate::error::{Error, Result};
 use crate::loss::{staggered, start_of};
 use crate::model::Input;
@@ -59,7 +60,7 @@ impl FromStr for BoundPath {
         let number = |prefix: &str, most: usize| {
             s.strip_prefix(prefix).and_then(|n| n.parse().ok()).filter(|n| (1..=most).contains(n))
         };
-        match (s, number("groups:", 1 << 16), number("staggered:", 1 << 10)) {
+        match (s, number("groups:", 1 << 16), number("staggered:", MOST_STAGGER)) {
             ("shared", ..) | (_, _, Some(1)) => Ok(BoundPath::Shared),
             ("reveal", ..) => Ok(BoundPath::Masked(1)),
             (_, Some(group), _) => Ok(BoundPath::Masked(group)),

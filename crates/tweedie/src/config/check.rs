@@ -4,7 +4,7 @@ use std::ops::Bound::{Excluded, Included};
 
 use tweedie_engine::Device;
 
-use super::sample::MOST_STEPS;
+use super::sample::{MOST_STAGGER, MOST_STEPS};
 use super::{Config, LossKind};
 use crate::data::Task;
 use crate::error::{Error, Result};
@@ -93,7 +93,7 @@ impl Config {
         within("train.ema", t.ema, 0.0..1.0)?;
         within("train.pure_noise", t.pure_noise, 0.0..=1.0)?;
         within("train.condition_drop", t.condition_drop, 0.0..1.0)?;
-        within("train.stagger", t.stagger, 1..=1 << 10)?;
+        within("train.stagger", t.stagger, 1..=MOST_STAGGER)?;
         within("train.eval_every", t.eval_every, 0..=MANY)?;
         within("train.eval_images", t.eval_images, 0..=MANY)?;
         within("train.checkpoint_every", t.checkpoint_every, 0..=MANY)?;

@@ -10,6 +10,7 @@ mod train;
 pub use data::{Corrupt, DataConfig};
 pub use loss::{LossConfig, LossKind, MaskWeight, MixedTarget, SmoothingIn};
 pub use process::ProcessConfig;
+pub(crate) use sample::MOST_STAGGER;
 pub use sample::{GuidanceShape, NoiseKind, PosteriorMean, Rank, SampleConfig, SamplerKind, Start, Unmasking};
 pub use train::{Optimizer, Precision, TrainConfig, Weights};
 

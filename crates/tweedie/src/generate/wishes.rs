@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::config::{Rank, SampleConfig, SamplerKind, Unmasking};
+use crate::config::{MOST_STAGGER, Rank, SampleConfig, SamplerKind, Unmasking};
 use crate::limits::within;
 use crate::model::Model;
 use crate::schedule::ScheduleKind;
@@ -13,7 +13,7 @@ use crate::schedule::ScheduleKind;
 pub struct Facts {
     /// Of noise, not of masks.
     pub tdd: bool,
-    /// TDD that was trained with clean tokens.
+    /// TDD that was trained with clean or staggered tokens.
     pub per_token_time: bool,
     /// It is told something: an image.
     pub conditional: bool,
@@ -68,6 +68,8 @@ pub struct Wishes {
     pub uncommitted: Option<f32>,
     /// Share of committed tokens that a step takes back.
     pub correction: Option<f32>,
+    /// How many times as long as a token's own the way is on which tokens start one after another.
+    pub stagger: Option<usize>,
     /// Noise levels of another schedule.
     pub schedule: Option<String>,
     /// Start of the sampling noise.
@@ -90,6 +92,7 @@ impl Wishes {
             unmask: self.unmask.unwrap_or(own.unmask),
             uncommitted: self.uncommitted.unwrap_or(own.uncommitted),
             correction: self.correction.unwrap_or(own.correction),
+            stagger: self.stagger.unwrap_or(own.stagger),
             schedule: self.schedule.clone().unwrap_or_else(|| own.schedule.clone()),
             seed: self.seed.unwrap_or(own.seed),
             candidates: self.candidates.unwrap_or(own.candidates),
@@ -103,6 +106,7 @@ impl Wishes {
             unmask: self.unmask.is_some(),
             uncommitted: self.uncommitted.is_some(),
             correction: self.correction.is_some(),
+            stagger: self.stagger.is_some(),
             schedule: self.schedule.is_some(),
         };
         used.check(of, std::slice::from_ref(&sample)).map(|()| sample)
@@ -120,6 +124,7 @@ impl Wishes {
         within("--guidance", s.guidance, -1e3..=1e3).map_err(refused("guidance"))?;
         within("--uncommitted", s.uncommitted, 0.0..=1.0).map_err(refused("uncommitted"))?;
         within("--correction", s.correction, 0.0..1.0).map_err(refused("correction"))?;
+        within("--stagger", s.stagger, 1..=MOST_STAGGER).map_err(refused("stagger"))?;
         match self.schedule.as_deref().map(str::parse::<ScheduleKind>) {
             Some(Err(e)) => Err(Refusal { field: "schedule", message: e.to_string() }),
             _ => Ok(()),
@@ -140,6 +145,8 @@ pub struct UsedFlags {
     pub uncommitted: bool,
     /// `--correction`.
     pub correction: bool,
+    /// `--stagger`.
+    pub stagger: bool,
     /// `--schedule`.
     pub schedule: bool,
 }
@@ -181,6 +188,16 @@ impl UsedFlags {
             (self.uncommitted && none_commits, "--uncommitted", commit),
             (self.correction && tdd && !per_token, "--correction", COMMITS_NONE),
             (self.correction && none_commits, "--correction", commit),
+            (
+                self.stagger && !per_token,
+                "--stagger",
+                "tokens have times of their own in TDD trained with train.stagger or train.clean_tokens",
+            ),
+            (
+                self.stagger && settings.iter().all(SampleConfig::commits),
+                "--stagger",
+                "tokens are committed by how sure they are; --unmask random has them start by chance",
+            ),
             (
                 self.correction && few_steps,
                 "--correction",
@@ -265,6 +282,9 @@ mod tests {
             assert_eq!(flag(correction, model, &settings), want, "{model:?} {settings:?}");
             assert_eq!(flag(none, model, &settings), None, "the run's own settings are not refused");
         }
+        let stagger = UsedFlags { stagger: true, ..none };
+        assert_eq!([TDD, MDD].map(|model| flag(stagger, model, &random)), [Some("--stagger"); 2]);
+        assert_eq!([&random[..], &commits].map(|s| flag(stagger, PER_TOKEN, s)), [None, Some("--stagger")]);
         // One setting that heeds it is enough.
         let mixed = [setting(Confident, Ddim, 0.0), setting(Confident, Multinomial, 0.0)];
         assert_eq!([unmask, uncommitted, schedule].map(|g| flag(g, PER_TOKEN, &mixed)), [None; 3]);
@@ -286,6 +306,8 @@ mod tests {
         let e = refused(Wishes { correction: Some(1.0), ..none() }, PER_TOKEN);
         assert_eq!((e.field, e.to_string().as_str()), ("correction", "--correction = 1 must lie in [0, 1)"));
         assert_eq!(refused(Wishes { correction: Some(0.1), ..none() }, TDD).field, "correction");
+        let e = refused(Wishes { stagger: Some(0), ..none() }, PER_TOKEN);
+        assert_eq!((e.field, e.to_string().as_str()), ("stagger", "--stagger = 0 must lie in [1, 1024]"));
         assert_eq!(refused(Wishes { steps: Some(0), ..none() }, TDD).field, "steps");
         assert_eq!(refused(Wishes { guidance: Some(f32::NAN), ..none() }, TDD).field, "guidance");
         assert_eq!(refused(Wishes { schedule: Some("steep".into()), ..none() }, TDD).field, "schedule");

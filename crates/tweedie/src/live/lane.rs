@@ -15,7 +15,7 @@ use super::{JobId, LiveStep};
 use crate::config::{Start, Unmasking};
 use crate::error::{Error, Result};
 use crate::process::{Process, Times, Update};
-use crate::sample::{BuiltIn, DRAWS, Estimate, REMASKS, REVEALS, STREAM, Shares};
+use crate::sample::{BuiltIn, DRAWS, Estimate, REMASKS, REVEALS, STREAM, Shares, Staggered};
 use crate::sample::{factors, guidance_at, shares};
 
 /// What a row is to its job.
@@ -59,6 +59,11 @@ pub(super) struct Row {
 impl Row {
     fn times(&self) -> Times {
         self.path.steps[self.at]
+    }
+
+    /// Seed and example.
+    fn address(&self) -> (u64, u32) {
+        (self.seed, self.example)
     }
 
     fn is_last(&self) -> bool {
@@ -124,7 +129,7 @@ impl Lane {
             Walk::Noisy(sampler) => Shown::Noisy(batch.noisy(sampler, self.kind, self.carried.as_ref())?),
         };
         let weights = batch.weights(self.kind.guided);
-        let (logits, weight) = net.logits(&shown, &batch.places(), &batch.times(), weights.as_deref())?;
+        let (logits, weight) = net.logits(&shown, &batch.places(), &batch.times(self.kind.walk), weights.as_deref())?;
         let picked = Picked { batch: &batch, logits: &logits, weight: weight.as_ref(), banned };
         let (read, revealed) = match self.kind.walk {
             Walk::Masked { drawn, unmask } => {
@@ -140,7 +145,7 @@ impl Lane {
                 let state = batch.unmask(&chosen, |row| &row.fixed, FREE, shares, Unmasking::Confident)?;
                 (Read::of(&chosen, batch.top)?, Some(state))
             }
-            Walk::Noisy(BuiltIn::Linear(sampler)) => {
+            Walk::Noisy(built @ (BuiltIn::Linear(sampler) | BuiltIn::Staggered(Staggered { linear: sampler, .. }))) => {
                 let estimate = sampler.estimate(false);
                 let chosen = picked.choose(estimate == Estimate::Drawn, estimate == Estimate::Mean)?;
                 let mut read = Read::of(&chosen, batch.top)?;
@@ -150,7 +155,8 @@ impl Lane {
                 }
                 if sampler.carries() {
                     let Shown::Noisy(u) = &shown else { return Err(Error::Input("there are no noisy vectors".into())) };
-                    let update = |row: &Row| sampler.update(&net.trained.process, row.times());
+                    let process = &net.trained.process;
+                    let update = |row: &Row, i: usize| built.update(process, row.address(), i, row.times());
                     self.carried = Some(batch.carried(self.kind, update, &chosen, u)?);
                 }
                 (read, None)
@@ -240,12 +246,17 @@ impl<'a> Batch<'a> {
     }
 
     /// What the network is told: a time for each row, or for each token where clean ones are at the first.
-    fn times(&self) -> Vec<usize> {
-        if !self.net.per_token_time() {
+    fn times(&self, walk: Walk) -> Vec<usize> {
+        let (process, per_token) = (&self.net.trained.process, self.net.per_token_time());
+        let Walk::Noisy(sampler) = walk else { return self.rows.iter().map(|row| row.times().t).collect() };
+        if !per_token {
             return self.rows.iter().map(|row| row.times().t).collect();
         }
-        let time = |row: &Row, fixed: &u32| if *fixed == FREE { row.times().t } else { Process::FIRST };
-        self.rows.iter().flat_map(|row| row.fixed.iter().map(|fixed| time(row, fixed))).collect()
+        let time = |row: &Row, i: usize| match row.fixed[i] {
+            FREE => sampler.time(process, row.address(), i, row.times().t),
+            _ => Process::FIRST,
+        };
+        self.rows.iter().flat_map(|row| (0..self.n).map(move |i| (row, i))).map(|(row, i)| time(row, i)).collect()
     }
 
     /// Numbers of all tokens: u32 of \[R·N\] or \[R, N\].
@@ -274,10 +285,7 @@ impl<'a> Batch<'a> {
         let (process, per_token) = (&self.net.trained.process, self.net.per_token_time());
         let projection = self.net.projection(kind.noise)?;
         let fresh = projection.draw(&self.noise(STREAM, 0)?, &self.examples, self.n)?;
-        let renoised = |row: &Row| match sampler {
-            BuiltIn::Linear(s) => s.update(process, row.path.steps[row.at - 1]),
-            BuiltIn::Confident(_) => process.renoise(row.path.steps[row.at - 1].s),
-        };
+        let renoised = |row: &Row, i: usize| sampler.update(process, row.address(), i, row.path.steps[row.at - 1]);
         let pure = |row: &Row| match row.path.sample.start {
             Start::Noise => Update { clean: 0.0, keep: 0.0, noise: 1.0 },
             Start::Zeros => Update { clean: 0.0, keep: 0.0, noise: 0.0 },
@@ -286,7 +294,7 @@ impl<'a> Batch<'a> {
             row if per_token && row.fixed[i] != FREE => process.renoise(Process::FIRST),
             row if row.carried.is_some() => Update { clean: 0.0, keep: 1.0, noise: 0.0 },
             row if row.at == 0 => pure(row),
-            row => renoised(row),
+            row => renoised(row, i),
         })?;
         let shown = |row: &Row, i: usize| if per_token && row.fixed[i] != FREE { row.fixed[i] } else { row.tokens[i] };
         let ids: Vec<u32> = self.rows.iter().flat_map(|row| (0..self.n).map(|i| shown(row, i))).collect();
@@ -306,11 +314,17 @@ impl<'a> Batch<'a> {
     }
 
     /// W·y_s after a step from `u` = W·y_t.
-    fn carried(&self, kind: Kind, update: impl Fn(&Row) -> Update, chosen: &Chosen, u: &Tensor) -> Result<Tensor> {
+    fn carried(
+        &self,
+        kind: Kind,
+        update: impl Fn(&Row, usize) -> Update,
+        chosen: &Chosen,
+        u: &Tensor,
+    ) -> Result<Tensor> {
         let projection = self.net.projection(kind.noise)?;
         let fresh = projection.draw(&self.noise(STREAM, 1)?, &self.examples, self.n)?;
         let over = Update { clean: 0.0, keep: 0.0, noise: 0.0 };
-        let by = self.by(|row, _| if row.is_last() { over } else { update(row) })?;
+        let by = self.by(|row, i| if row.is_last() { over } else { update(row, i) })?;
         let soft = chosen.probabilities.as_ref().map(|p| projection.project(p)).transpose()?;
         let first = match &soft {
             Some(soft) => First::Values(soft),

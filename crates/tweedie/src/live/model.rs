@@ -138,10 +138,10 @@ impl LiveModel {
     fn plan(&mut self, job: &Job) -> Result<Plan> {
         let plan = Plan::of(&self.net.trained, job)?;
         if self.net.model().has_denoiser() {
-            let times = |path: &Path| path.steps.iter().map(|at| at.t).collect::<Vec<_>>();
-            let (mut all, mut kinds) = (times(&plan.path), vec![plan.path.kind.noise]);
+            let process = &self.net.trained.process;
+            let (mut all, mut kinds) = (plan.path.times(process), vec![plan.path.kind.noise]);
             if let Some((path, _)) = &plan.posterior {
-                all.extend(times(path));
+                all.extend(path.times(process));
                 kinds.push(path.kind.noise);
             }
             let clean = self.net.per_token_time().then_some(Process::FIRST);

@@ -8,8 +8,8 @@ use super::{Job, Resume};
 use crate::config::{NoiseKind, SampleConfig, SamplerKind, Unmasking};
 use crate::error::{Error, Result};
 use crate::generate::ending_of;
-use crate::process::Times;
-use crate::sample::{BuiltIn, Kept, Posterior, Sampler, candidate_id, check_candidates, planned_steps};
+use crate::process::{Process, Times};
+use crate::sample::{BuiltIn, Kept, Linear, Posterior, Sampler, candidate_id, check_candidates, planned_steps};
 use crate::trained::Trained;
 
 /// What rows must have in common to be one batch.
@@ -107,6 +107,14 @@ impl Plan {
 }
 
 impl Path {
+    /// All times that the network is told on it, but for that of clean tokens.
+    pub fn times(&self, process: &Process) -> Vec<usize> {
+        match self.kind.walk {
+            Walk::Noisy(BuiltIn::Staggered(_)) => (1..=process.steps()).collect(),
+            _ => self.steps.iter().map(|at| at.t).collect(),
+        }
+    }
+
     fn of(t: &Trained, sample: &SampleConfig) -> Result<Path> {
         let (m, process) = (&t.model, &t.process);
         let sizes = m.sizes();
@@ -124,6 +132,7 @@ impl Path {
         let steps = match sampler {
             BuiltIn::Linear(s) => s.steps(planned),
             BuiltIn::Confident(s) => s.steps(planned),
+            BuiltIn::Staggered(s) => s.steps(planned),
         };
         let kind = Kind { guided, noise: sample.noise, walk: Walk::Noisy(sampler) };
         Ok(Path { kind, sample: sample.clone(), steps })
@@ -143,7 +152,7 @@ impl Path {
         let sizes = t.model.sizes();
         let most = match self.kind.walk {
             Walk::Masked { .. } => sizes.vocab,
-            Walk::Noisy(BuiltIn::Linear(sampler)) if sampler.carries() => {
+            Walk::Noisy(sampler) if sampler.linear().is_some_and(Linear::carries) => {
                 let what = "this sampler carries more from step to step than tokens; go on with argmax or multinomial";
                 return Err(Error::Input(what.into()));
             }

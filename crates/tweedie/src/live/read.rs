@@ -69,7 +69,7 @@ pub(super) fn live_step(net: &Network, row: &Row, t: usize, read: &Read, r: usiz
             committed: match row.path.kind.walk {
                 Walk::Masked { .. } => row.tokens[i] < vocab,
                 Walk::Noisy(BuiltIn::Confident(_)) => row.fixed[i] != FREE,
-                Walk::Noisy(BuiltIn::Linear(_)) => false,
+                Walk::Noisy(BuiltIn::Linear(_) | BuiltIn::Staggered(_)) => false,
             },
             top: top.map(|(id, log_p)| (*id, f64::from(*log_p).exp())).collect(),
         }

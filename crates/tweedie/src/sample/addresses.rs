@@ -36,6 +36,12 @@ impl Addresses {
         })
     }
 
+    /// Seed and id of each example.
+    pub fn each(&self) -> Vec<(u64, u32)> {
+        let known = self.known.borrow();
+        known.0.iter().map(|example| (known.1, *example)).collect()
+    }
+
     /// As many other examples, and another seed, at the same place on a GPU.
     pub fn overwrite(&self, examples: &[u32], seed: u64) -> Result<()> {
         let mut known = self.known.borrow_mut();

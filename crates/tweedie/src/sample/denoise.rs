@@ -9,15 +9,23 @@ use crate::error::{Error, Result};
 pub struct At<'a> {
     /// The time.
     pub t: usize,
-    /// Which tokens are clean and so at time 1 instead, u32 \[B, N\]: 1, and 0 for the others. Only for a denoiser with
-    /// [`Denoise::per_token_time`].
-    pub clean: Option<&'a Tensor>,
+    /// Tokens at other times. Only for a denoiser with [`Denoise::per_token_time`].
+    pub tokens: Option<TokenTimes<'a>>,
 }
 
 impl From<usize> for At<'_> {
     fn from(t: usize) -> Self {
-        At { t, clean: None }
+        At { t, tokens: None }
     }
+}
+
+/// Times of tokens that have one of their own.
+#[derive(Clone, Copy)]
+pub struct TokenTimes<'a> {
+    /// For each token, u32 \[B, N\]: 0 where it is at the time of the step, otherwise which of `times` it is at, from 1 on.
+    pub which: &'a Tensor,
+    /// The times. Where the only one is 1, they are those of clean tokens.
+    pub times: &'a [usize],
 }
 
 /// Anything that turns noisy vectors into logits of the clean tokens: a network, or a closed form such as the Bayes oracle.
@@ -79,7 +87,7 @@ pub trait Denoise {
         Ok(())
     }
 
-    /// Whether clean tokens may be shown to it at a time of their own ([`At::clean`]).
+    /// Whether tokens may be shown to it at times of their own ([`At::tokens`]).
     fn per_token_time(&self) -> bool {
         false
     }

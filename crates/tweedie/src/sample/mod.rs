@@ -11,8 +11,9 @@
 //! | ddim | [`Process::ddim`] | the prediction |
 //! | ancestral | [`Process::reverse`] | the prediction, or one-hot (`sample.posterior_mean`) |
 //!
-//! Clean tokens, where a model was trained with per-token time ([`At::clean`]), are always at s = 1: those that are fixed, and with
-//! `sample.unmask = "confident"`, the commit order, those that are committed (`confident.rs`).
+//! Clean tokens, where a model was trained with per-token time ([`At::tokens`]), are always at s = 1: those that are fixed, and with
+//! `sample.unmask = "confident"`, the commit order, those that are committed (`confident.rs`). With `sample.stagger` each token has a time of
+//! its own (`staggered.rs`).
 //!
 //! n = W·ε is drawn in one of two ways ([`Projection`]). Noise is addressed by (seed, stream, example, step), so that what
 //! an example gets does not depend on its batch. [`sample_logits`] and [`sample_tokens`] work with any denoiser;
@@ -32,12 +33,13 @@ mod posterior;
 mod reverse;
 mod sampler;
 mod shares;
+mod staggered;
 mod state;
 mod tokens;
 
 pub(crate) use classes::mean_vote;
 pub use classes::{ClassSampler, sample_logits};
-pub use denoise::{At, Denoise};
+pub use denoise::{At, Denoise, TokenTimes};
 pub use graphs::GraphUse;
 pub(crate) use graphs::{Captured, Graphs};
 pub use limits::Ending;
@@ -47,9 +49,10 @@ pub use network::Conditioned;
 pub(crate) use network::{guides_features, head, projection};
 pub use noise::{Projection, cholesky, gram};
 pub use posterior::Posterior;
-pub(crate) use sampler::{BuiltIn, Estimate};
+pub(crate) use sampler::{BuiltIn, Estimate, Linear};
 pub use sampler::{Sampler, sampler_of};
 pub(crate) use shares::{Shares, shares};
+pub(crate) use staggered::Staggered;
 pub(crate) use state::factors;
 pub use state::{Clean, Mix, Prediction, State};
 pub use tokens::{Generated, Request, TokenSampler, Traced, sample_tokens, sample_tokens_by};
@@ -59,11 +62,12 @@ use crate::config::{GuidanceShape, SampleConfig};
 use crate::error::Result;
 use crate::process::{Process, Times};
 
-/// Streams of the sampling noise, of drawn tokens, and of which masked tokens are revealed and which are masked again.
+/// Streams of the sampling noise, of drawn tokens, of which masked tokens are revealed and which are masked again, and of when tokens start.
 pub(crate) const STREAM: u32 = 0x5a3e;
 pub(crate) const DRAWS: u32 = 0xd4a3;
 pub(crate) const REVEALS: u32 = 0x4e71;
 pub(crate) const REMASKS: u32 = 0x4e72;
+pub(crate) const STARTS: u32 = 0x57a7;
 
 /// The steps that settings name, from T down to 0, for examples of so many `tokens` of `vocab` classes and a denoiser with `per_token_time`
 /// or without.

@@ -8,11 +8,11 @@ use tweedie_engine::{DType, Device, Tape, Tensor, Var};
 
 use super::masked::Fill;
 use super::state::{by_row, factors, scalars};
-use super::{At, Denoise, Projection};
+use super::{At, Denoise, Projection, TokenTimes};
 use crate::config::NoiseKind;
 use crate::error::{Error, Result};
 use crate::model::{Context, Input, Model, Pass, scaled};
-use crate::process::{Process, Update};
+use crate::process::Update;
 
 /// Name of the layer that noisy vectors go through.
 const TOKEN_IN: &str = "denoiser.token_in.weight";
@@ -63,6 +63,8 @@ pub struct Conditioned<'a> {
     pairs: OnceCell<Context>,
     /// Times met so far, each \[1, d\] as the blocks see it.
     times: RefCell<Vec<(usize, Var)>>,
+    /// Those of tokens at times of their own.
+    table: RefCell<Option<(Vec<usize>, Tensor)>>,
 }
 
 /// The condition of a batch, held for a graph that reads it.
@@ -84,7 +86,8 @@ impl<'a> Conditioned<'a> {
         let plain = context.rows(&tape, candidates, None)?;
         let projects = model.is_tdd() && !model.reads_evidence();
         let weight = if projects { Some(input_layer(model)?) } else { None };
-        Ok(Conditioned { model, weight, context, candidates, plain, pairs: OnceCell::new(), times: RefCell::default() })
+        let (pairs, times, table) = (OnceCell::new(), RefCell::default(), RefCell::default());
+        Ok(Conditioned { model, weight, context, candidates, plain, pairs, times, table })
     }
 
     /// What a captured graph may read, without the network.
@@ -134,24 +137,45 @@ impl<'a> Conditioned<'a> {
         found.ok_or_else(|| Error::Input(format!("time {t} was not embedded")))
     }
 
-    /// Per-token times \[B, N, d\]: of tokens that are `clean` (u32 \[B, N\]) the first, of the others `t`.
-    fn token_times(&self, tape: &Tape, t: usize, clean: &Tensor) -> Result<Var> {
-        let two = [self.time(t)?, self.time(Process::FIRST)?];
-        let d = two[0].value().width();
-        let two = [two[0].value().reshape(&[1, 1, d])?, two[1].value().reshape(&[1, 1, d])?];
-        let [open, first] = two.map(|x| tape.constant(x));
-        let table = tokens::concat(tape, &[&open, &first])?.value().reshape(&[2, d])?.cast(DType::F32)?;
-        Ok(tokens::embed(tape, &tape.constant(table), clean, self.model.dtype())?)
+    /// Per-token times \[B, N, d\]: of tokens that have one of their own that, of the others `t`.
+    fn token_times(&self, tape: &Tape, t: usize, TokenTimes { which, times }: TokenTimes) -> Result<Var> {
+        let own = match times {
+            [one] => self.time(*one)?.value().clone(),
+            many => self.time_table(many)?,
+        };
+        let (d, rows) = (own.width(), times.len());
+        let open = tape.constant(self.time(t)?.value().reshape(&[1, 1, d])?);
+        let own = tape.constant(own.reshape(&[1, rows, d])?);
+        let table = tokens::concat(tape, &[&open, &own])?.value().reshape(&[1 + rows, d])?.cast(DType::F32)?;
+        Ok(tokens::embed(tape, &tape.constant(table), which, self.model.dtype())?)
+    }
+
+    /// Many times, \[times, d\]; the same as at the last call are computed once.
+    fn time_table(&self, times: &[usize]) -> Result<Tensor> {
+        let mut table = self.table.borrow_mut();
+        if let Some((of, made)) = table.as_ref()
+            && of == times
+        {
+            return Ok(made.clone());
+        }
+        let (tape, m) = (Tape::inference(), self.model);
+        let p = Pass::inference(&tape, &m.params, m.dtype());
+        let made = m.times(&p, &times.iter().map(|t| *t as u32).collect::<Vec<_>>())?.value().clone();
+        *table = Some((times.to_vec(), made.clone()));
+        Ok(made)
     }
 
     fn features(&self, tape: &Tape, input: &Input, rows: usize, at: At, guided: bool) -> Result<Var> {
         let m = self.model;
         let p = Pass::inference(tape, &m.params, m.dtype());
         let context = if guided { self.pairs(tape, rows)? } else { &self.plain };
-        let time = match at.clean {
+        let time = match at.tokens {
             None => self.time(at.t)?,
-            Some(clean) if guided => self.token_times(tape, at.t, &tokens::repeat_ids(clean, 2)?)?,
-            Some(clean) => self.token_times(tape, at.t, clean)?,
+            Some(own) if guided => {
+                let which = &tokens::repeat_ids(own.which, 2)?;
+                self.token_times(tape, at.t, TokenTimes { which, ..own })?
+            }
+            Some(own) => self.token_times(tape, at.t, own)?,
         };
         m.features_at(&p, input, &time, context)
     }
@@ -166,9 +190,13 @@ impl<'a> Conditioned<'a> {
             return Ok(tape.constant(noisy.clone()));
         }
         let by = |t: usize| Ok::<_, Error>(Update { clean: self.model.kappa(t)? as f64, keep: 0.0, noise: 0.0 });
-        let by = match at.clean {
+        let by = match at.tokens {
             None => scalars(&noisy.device(), factors(by(at.t)?))?,
-            Some(flags) => by_row(by(at.t)?, by(Process::FIRST)?, flags)?,
+            Some(own) => {
+                let all: Vec<Update> =
+                    std::iter::once(&at.t).chain(own.times).map(|t| by(*t)).collect::<Result<_>>()?;
+                by_row(all.into_iter(), own.which)?
+            }
         };
         Ok(tape.constant(scaled(noisy, &by)?))
     }

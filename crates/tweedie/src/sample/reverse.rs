@@ -4,7 +4,7 @@
 use tweedie_engine::Tensor;
 
 use super::addresses::Addresses;
-use super::denoise::{At, Denoise, predict};
+use super::denoise::{At, Denoise, TokenTimes, predict};
 use super::limits::Limits;
 use super::sampler::Sampler;
 use super::state::{Asked, Batch, Clean, Prediction, State};
@@ -46,13 +46,14 @@ impl Reverse<'_> {
         let steps = sampler.steps(planned_steps(process, config, per_token_time, (self.tokens, vocab))?);
         check_steps(&steps, process.steps())?;
         denoiser.prepare(&self.times_shown(&steps.iter().map(|at| at.t).collect::<Vec<_>>()))?;
+        let all_times: Vec<usize> = (1..=process.steps()).collect();
         for (i, &at) in steps.iter().enumerate() {
             interrupt::check()?;
             let last = at.s == 0;
             state.begin(i, steps.len(), last);
             let w = guidance_at(config, i, steps.len());
-            let (u, when) = (state.noisy().clone(), state.clean_flags().cloned());
-            let when = At { t: at.t, clean: when.as_ref() };
+            let (u, own) = (state.noisy().clone(), state.token_times(&all_times));
+            let when = At { t: at.t, tokens: own.as_ref().map(|(which, times)| TokenTimes { which, times }) };
             let logits = |pairs| if pairs { denoiser.logits_of_pairs(&u, when) } else { denoiser.logits(&u, when) };
             let (logits, guidance) = predict(w, || denoiser.guided(&u, when, w), logits)?;
             self.check_logits(&logits, guidance.is_some(), vocab)?;

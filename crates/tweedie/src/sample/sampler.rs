@@ -1,7 +1,8 @@
 //! Samplers: what a step does with a prediction.
 
 use super::confident::Confident;
-use super::state::{Prediction, State};
+use super::staggered::Staggered;
+use super::state::{Clean, Prediction, State};
 use crate::config::{PosteriorMean, SampleConfig, SamplerKind};
 use crate::error::Result;
 use crate::process::{Process, Times, Update};
@@ -69,6 +70,10 @@ pub(crate) struct Linear {
     rule: Rule,
 }
 
+/// The true reverse process, with the mean of the prediction.
+#[cfg(test)]
+pub(super) const ANCESTRAL: Linear = Linear { estimate: Estimate::Mean, rule: Rule::Reverse };
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     Renoise,
@@ -83,6 +88,15 @@ impl Linear {
             // The process that the bound is about draws its last token.
             Estimate::Mean if self.rule == Rule::Reverse && last => Estimate::Drawn,
             estimate => estimate,
+        }
+    }
+
+    /// The estimate at the last step or another.
+    pub fn choose(self, prediction: &Prediction, last: bool) -> Result<Clean> {
+        match self.estimate(last) {
+            Estimate::Argmax => prediction.argmax(),
+            Estimate::Drawn => prediction.draw(),
+            Estimate::Mean => prediction.mean(),
         }
     }
 
@@ -103,11 +117,7 @@ impl Linear {
 
 impl Sampler for Linear {
     fn step(&self, state: &mut State, prediction: &Prediction, at: Times) -> Result<()> {
-        let clean = match self.estimate(at.s == 0) {
-            Estimate::Argmax => prediction.argmax()?,
-            Estimate::Drawn => prediction.draw()?,
-            Estimate::Mean => prediction.mean()?,
-        };
+        let clean = self.choose(prediction, at.s == 0)?;
         let update = self.update(state.process(), at);
         state.update(&clean, update.into())
     }
@@ -126,6 +136,7 @@ pub fn sampler_of(config: &SampleConfig, per_token_time: bool) -> Box<dyn Sample
     match BuiltIn::of(config, per_token_time) {
         BuiltIn::Linear(sampler) => Box::new(sampler),
         BuiltIn::Confident(sampler) => Box::new(sampler),
+        BuiltIn::Staggered(sampler) => Box::new(sampler),
     }
 }
 
@@ -134,9 +145,35 @@ pub fn sampler_of(config: &SampleConfig, per_token_time: bool) -> Box<dyn Sample
 pub(crate) enum BuiltIn {
     Linear(Linear),
     Confident(Confident),
+    Staggered(Staggered),
 }
 
 impl BuiltIn {
+    /// The linear one that makes its steps; none where tokens are committed.
+    pub fn linear(self) -> Option<Linear> {
+        match self {
+            BuiltIn::Linear(linear) | BuiltIn::Staggered(Staggered { linear, .. }) => Some(linear),
+            BuiltIn::Confident(_) => None,
+        }
+    }
+
+    /// From y_t to y_s of the token at `place`; of tokens that are not committed, where some are.
+    pub fn update(self, process: &Process, address: (u64, u32), place: usize, at: Times) -> Update {
+        match self {
+            BuiltIn::Linear(linear) => linear.update(process, at),
+            BuiltIn::Confident(_) => process.renoise(at.s),
+            BuiltIn::Staggered(path) => path.update(process, path.start(process, address, place), at),
+        }
+    }
+
+    /// The time of that token where the way as a whole is at `t`.
+    pub fn time(self, process: &Process, address: (u64, u32), place: usize, t: usize) -> usize {
+        match self {
+            BuiltIn::Staggered(path) => path.time(process, path.start(process, address, place), t),
+            _ => t,
+        }
+    }
+
     /// That of settings, for a denoiser with `per_token_time` or without.
     pub fn of(config: &SampleConfig, per_token_time: bool) -> BuiltIn {
         if per_token_time && config.commits() {
@@ -147,7 +184,11 @@ impl BuiltIn {
                 correction: config.correction,
             });
         }
-        BuiltIn::Linear(linear_of(config))
+        let linear = linear_of(config);
+        match per_token_time && config.stagger > 1 {
+            true => BuiltIn::Staggered(Staggered { linear, length: config.stagger }),
+            false => BuiltIn::Linear(linear),
+        }
     }
 }
 

@@ -201,6 +201,9 @@ pub struct State<'a> {
     u: Tensor,
     /// Which tokens are shown clean, u32 \[B, N\].
     clean_flags: Option<Tensor>,
+    /// Times that tokens have of their own.
+    own_times: Option<Tensor>,
+    per_token_time: bool,
     committed: Option<Committed>,
     /// Step `at.0` of `at.1`.
     pub(super) at: (usize, usize),
@@ -223,12 +226,22 @@ impl<'a> State<'a> {
         let fixed = limits.clean.as_ref().filter(|_| per_token_time);
         if let Some((flags, tokens)) = fixed {
             let open = Update { clean: 0.0, keep: 0.0, noise: if start == Start::Noise { 1.0 } else { 0.0 } };
-            let by = by_row(open, process.renoise(Process::FIRST), flags)?;
+            let by = by_row([open, process.renoise(Process::FIRST)].into_iter(), flags)?;
             let noise = if start == Start::Noise { u } else { draw()? };
             u = blend(&by, First::Columns { matrix: weight, ids: tokens }, None, Some(&noise))?.reshape(&[b, n, d])?;
         }
         let clean_flags = fixed.map(|f| f.0.clone());
-        Ok(State { batch, u, clean_flags, committed: None, at: (0, 0), last: false, taken: None })
+        Ok(State {
+            batch,
+            u,
+            clean_flags,
+            own_times: None,
+            per_token_time,
+            committed: None,
+            at: (0, 0),
+            last: false,
+            taken: None,
+        })
     }
 
     /// Begin step `i` of `count`.
@@ -246,9 +259,41 @@ impl<'a> State<'a> {
         self.batch.process
     }
 
-    /// Which tokens are shown clean, u32 \[B, N\].
-    pub(super) fn clean_flags(&self) -> Option<&Tensor> {
-        self.clean_flags.as_ref()
+    /// Tokens with times of their own, as [`TokenTimes`](super::TokenTimes) has them; those are `all` where each may have another.
+    pub(super) fn token_times<'t>(&self, all: &'t [usize]) -> Option<(Tensor, &'t [usize])> {
+        match (&self.own_times, &self.clean_flags) {
+            (Some(own), _) => Some((own.clone(), all)),
+            (None, Some(flags)) => Some((flags.clone(), &[Process::FIRST])),
+            _ => None,
+        }
+    }
+
+    /// Tell the denoiser at the next step that each of the B·N tokens is at a time of its own, 1 to T; it must be trained with per-token time
+    /// (`train.stagger`, `train.clean_tokens`). The vectors are to be made so by [`Mix::Each`]. Fixed tokens are clean whatever is said.
+    pub fn set_token_times(&mut self, times: &[usize]) -> Result<()> {
+        let Batch { addresses, tokens: n, process, limits, .. } = *self.batch;
+        let b = addresses.examples.len();
+        if !self.per_token_time {
+            let what = "this denoiser has one time for all tokens; others go with train.stagger or train.clean_tokens";
+            return Err(Error::Input(what.into()));
+        }
+        if times.len() != b * n {
+            return Err(Error::Input(format!("{} times for {} tokens", times.len(), b * n)));
+        }
+        if let Some(t) = times.iter().find(|t| !(1..=process.steps()).contains(*t)) {
+            return Err(Error::Input(format!("the time of a token is {t}, not one of 1 to {}", process.steps())));
+        }
+        let fixed = limits.clean.as_ref().map(|f| f.0.to_vec_u32()).transpose()?;
+        let is_fixed = |i: usize| fixed.as_ref().is_some_and(|f| f[i] != 0);
+        let told = |i: usize| if is_fixed(i) { Process::FIRST } else { times[i] } as u32;
+        self.own_times =
+            Some(Tensor::from_u32(&self.batch.projection.device(), &[b, n], (0..b * n).map(told).collect())?);
+        Ok(())
+    }
+
+    /// Seed and id of each example.
+    pub(super) fn addresses(&self) -> Vec<(u64, u32)> {
+        self.batch.addresses.each()
     }
 
     /// Tokens that stay, u32 of B·N.
@@ -312,7 +357,7 @@ impl<'a> State<'a> {
         // The vectors lend their shape where nothing of them is kept and no noise is added.
         let before = (keeps || fresh.is_none()).then_some(&self.u);
         let by = match (&mix, &self.clean_flags) {
-            (Mix::All(u), Some(flags)) => by_row(*u, process.renoise(Process::FIRST), flags)?,
+            (Mix::All(u), Some(flags)) => by_row([*u, process.renoise(Process::FIRST)].into_iter(), flags)?,
             (Mix::All(u), None) => scalars(&device, factors(*u))?,
             (Mix::Each(all), flags) => by_token(all, flags.as_ref(), process, &device)?,
         };
@@ -333,12 +378,13 @@ pub(crate) fn factors(u: Update) -> [f64; 3] {
     [u.clean, u.keep, u.noise]
 }
 
-/// Factors \[B·N, 3\] of tokens that are open (0 of `flags`) or clean (1; u32 \[B, N\]).
-pub(super) fn by_row(open: Update, clean: Update, flags: &Tensor) -> Result<Tensor> {
-    let table = factors(open).into_iter().chain(factors(clean)).map(|x| x as f32).collect();
-    let (tape, table) = (Tape::inference(), Tensor::from_f32(&flags.device(), &[2, 3], table)?);
-    let by = embed(&tape, &tape.constant(table), flags, DType::F32)?;
-    Ok(by.value().reshape(&[flags.len(), 3])?)
+/// Factors \[B·N, 3\] of tokens, each `which` of the `updates` (u32 \[B, N\]).
+pub(super) fn by_row(updates: impl Iterator<Item = Update>, which: &Tensor) -> Result<Tensor> {
+    let table: Vec<f32> = updates.flat_map(factors).map(|x| x as f32).collect();
+    let (tape, rows) = (Tape::inference(), table.len() / 3);
+    let table = Tensor::from_f32(&which.device(), &[rows, 3], table)?;
+    let by = embed(&tape, &tape.constant(table), which, DType::F32)?;
+    Ok(by.value().reshape(&[which.len(), 3])?)
 }
 
 /// Factors \[B·N, 3\] of tokens that each have their own, but for clean ones.

@@ -55,6 +55,9 @@ pub struct TextArgs {
     /// Masked twin, and TDD trained with clean tokens: the share of committed tokens that each step takes back and chooses anew
     #[arg(long, value_delimiter = ',', value_name = "SHARE,…")]
     correction: Vec<f32>,
+    /// TDD with per-token time: tokens start one after another, on a way so many times as long as a token's own (1: all share one time)
+    #[arg(long, value_delimiter = ',', value_name = "N,…", value_parser = numbers::whole(1..=1 << 10))]
+    stagger: Vec<usize>,
     /// Captions: another run on the same images, such as the masked twin's, as further rows of the table
     #[arg(long, value_name = "RUN")]
     twin: Option<std::path::PathBuf>,
@@ -82,6 +85,7 @@ impl TextArgs {
             (!self.unmask.is_empty(), "--unmask"),
             (!self.uncommitted.is_empty(), "--uncommitted"),
             (!self.correction.is_empty(), "--correction"),
+            (!self.stagger.is_empty(), "--stagger"),
             (self.twin.is_some(), "--twin"),
             (self.figure.is_some(), "--figure"),
             (self.candidates.is_some(), "--candidates"),
@@ -133,6 +137,7 @@ fn check(args: &Args, loaded: &Loaded) -> Result<()> {
         (quiet && !args.text.unmask.is_empty(), "--unmask", BOUND),
         (quiet && !args.text.uncommitted.is_empty(), "--uncommitted", BOUND),
         (quiet && !args.text.correction.is_empty(), "--correction", BOUND),
+        (quiet && !args.text.stagger.is_empty(), "--stagger", BOUND),
         (quiet && args.seed.is_some(), "--seed", BOUND),
         (quiet && args.schedule.is_some(), "--schedule", BOUND),
         (quiet && args.text.examples > 0, "--examples", BOUND),
@@ -204,6 +209,8 @@ struct Samples {
     uncommitted: Option<f32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     correction: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stagger: Option<usize>,
     steps: usize,
     seed: u64,
     diversity: Diversity,
@@ -244,6 +251,7 @@ fn samples(args: &Args, loaded: &Loaded, sample: &SampleConfig, n: u32) -> Resul
         unmask: (!loaded.trained.model.is_tdd()).then_some(sample.unmask),
         uncommitted: uncommitted(&loaded.trained.model, sample),
         correction: correction(&loaded.trained.model, sample),
+        stagger: stagger(&loaded.trained.model, sample),
         steps: steps_taken(&loaded.trained.model, sample),
         seed: sample.seed,
         diversity,
@@ -257,7 +265,7 @@ fn samples_text(s: &Samples) -> String {
     let mut t = Table::new(&[vec![("sampler", Left)], heads.map(|h| (h, Right)).to_vec()].concat());
     let d = &s.diversity;
     let mut cells = vec![
-        sampler_name((s.sampler, s.unmask, s.uncommitted, s.correction)),
+        sampler_name((s.sampler, s.unmask, s.uncommitted, s.correction, s.stagger)),
         s.steps.to_string(),
         d.captions.to_string(),
     ];
@@ -322,6 +330,7 @@ fn settings(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
         unmask: !args.text.unmask.is_empty(),
         uncommitted: !args.text.uncommitted.is_empty(),
         correction: !args.text.correction.is_empty(),
+        stagger: !args.text.stagger.is_empty(),
         schedule: args.schedule.is_some(),
     };
     used.check(Facts::of(&loaded.trained.model), &settings)?;
@@ -337,7 +346,7 @@ fn combined(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
     base.rank = args.text.rank.unwrap_or(base.rank);
     let or = |given: Vec<SampleConfig>, base: &SampleConfig| if given.is_empty() { vec![base.clone()] } else { given };
     let mut settings = vec![base];
-    for axis in 0..6 {
+    for axis in 0..7 {
         let mut next = Vec::new();
         for s in &settings {
             let changed: Vec<SampleConfig> = match axis {
@@ -348,6 +357,7 @@ fn combined(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
                     args.text.uncommitted.iter().map(|&uncommitted| SampleConfig { uncommitted, ..s.clone() }).collect()
                 }
                 4 => args.text.correction.iter().map(|&correction| SampleConfig { correction, ..s.clone() }).collect(),
+                5 => args.text.stagger.iter().map(|&stagger| SampleConfig { stagger, ..s.clone() }).collect(),
                 _ => args.text.unmask.iter().map(|&unmask| SampleConfig { unmask, ..s.clone() }).collect(),
             };
             next.extend(or(changed, s));
@@ -366,11 +376,12 @@ fn combined(args: &Args, loaded: &Loaded) -> Result<Vec<SampleConfig>> {
     Ok(settings)
 }
 
-/// A sampler, its commit order, what is shown of open tokens, and the share of committed ones that is taken back.
-type Way = (SamplerKind, Option<Unmasking>, Option<f32>, Option<f32>);
+/// A sampler, its commit order, what is shown of open tokens, the share of committed ones that is taken back, and the length of a staggered path.
+type Way = (SamplerKind, Option<Unmasking>, Option<f32>, Option<f32>, Option<usize>);
 
-fn sampler_name((sampler, unmask, uncommitted, correction): Way) -> String {
+fn sampler_name((sampler, unmask, uncommitted, correction, stagger): Way) -> String {
     let corrects = correction.map_or(String::new(), |c| format!(", correction {c}"));
+    let staggers = stagger.map_or(String::new(), |n| format!(", staggered {n}"));
     let order = match (unmask, uncommitted) {
         (None, None) => name(sampler),
         (None, Some(g)) => format!("confident, {}, uncommitted {g}", name(sampler)),
@@ -380,7 +391,7 @@ fn sampler_name((sampler, unmask, uncommitted, correction): Way) -> String {
             _ => format!("MDD {}, {}", name(u), name(sampler)),
         },
     };
-    order + &corrects
+    order + &corrects + &staggers
 }
 
 /// Steps that a model takes by these settings.
@@ -400,6 +411,11 @@ fn passes(model: &Model, s: &SampleConfig) -> usize {
 fn correction(model: &Model, s: &SampleConfig) -> Option<f32> {
     let commits = !model.is_tdd() || model.per_token_time() && s.commits();
     (commits && s.correction > 0.0).then_some(s.correction)
+}
+
+/// How many times as long as a token's own the way is, where tokens start one after another.
+fn stagger(model: &Model, s: &SampleConfig) -> Option<usize> {
+    (model.per_token_time() && !s.commits() && s.stagger > 1).then_some(s.stagger)
 }
 
 /// What is shown of tokens that are not committed, where a TDD model commits them one after another.

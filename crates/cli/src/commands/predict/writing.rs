@@ -40,6 +40,9 @@ pub struct WritingArgs {
     /// Masked twin, and TDD trained with clean tokens: the share of committed tokens that each step takes back and chooses anew
     #[arg(long, value_name = "SHARE")]
     correction: Option<f32>,
+    /// TDD with per-token time: tokens start one after another, on a way so many times as long as a token's own (1: all share one time)
+    #[arg(long, value_name = "N")]
+    stagger: Option<usize>,
     /// Follow the noise levels of another schedule
     #[arg(long, value_name = "NAME", value_parser = SCHEDULES)]
     schedule: Option<String>,
@@ -91,6 +94,7 @@ impl WritingArgs {
             unmask: self.unmask,
             uncommitted: self.uncommitted,
             correction: self.correction,
+            stagger: self.stagger,
             schedule: self.schedule.clone(),
             seed: self.seed,
             candidates: self.candidates,

@@ -42,7 +42,8 @@ impl Denoise for Notes {
     fn logits(&self, u: &Tensor, at: At) -> Result<Tensor> {
         let mut seen = self.seen.borrow_mut();
         let sure = self.sure[seen.len() % self.sure.len()];
-        let clean = at.clean.map(|k| k.to_vec_u32()).transpose()?;
+        let clean = at.tokens.map(|own| own.which.to_vec_u32()).transpose()?;
+        assert!(at.tokens.is_none_or(|own| own.times == [Process::FIRST]));
         seen.push((at.t, clean, u.to_vec()?));
         let logit = |i: usize| if i % K == i / K % N % K { sure[i / K % N] } else { 0.0 };
         Ok(Tensor::from_f32(&CPU, u.shape(), (0..u.len()).map(logit).collect())?)

@@ -107,6 +107,11 @@ fn subjects() -> Result<Vec<Subject>> {
             SampleConfig { correction: 0.4, ..random.clone() },
         ),
         many("caption twin", twin(&attention(ConditionAttention::Full)), random.clone()),
+        many(
+            "caption staggered",
+            evidence(attention(ConditionAttention::Prefix)),
+            SampleConfig { stagger: 3, ..by(SamplerKind::Ddim) },
+        ),
         many("caption rotary full", rotary(attention(ConditionAttention::Full)), sample.clone()),
         many("caption rotary prefix", rotary(attention(ConditionAttention::Prefix)), by(SamplerKind::Ddim)),
         wide("caption argmax, many words", shapes.clone(), sample.clone()),
@@ -119,7 +124,7 @@ fn subjects() -> Result<Vec<Subject>> {
 impl Subject {
     fn model(&self, device: &Device, dtype: DType) -> Result<Trained> {
         let model = Model::new(&self.model, Sizes { vocab: self.vocab, tokens: self.tokens }, device, dtype, 3)?;
-        let model = model.with_per_token_time(self.model.method == Method::Tdd && self.sample.commits());
+        let model = model.with_per_token_time(self.model.method == Method::Tdd && (self.sample.commits() || self.sample.stagger > 1));
         let schedule = Schedule::new(ScheduleKind::Cosine, 1000, self.vocab)?;
         Ok(Trained::bare(model, Process::new(schedule).with_lambda(LAMBDA)?))
     }

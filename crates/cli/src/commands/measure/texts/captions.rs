@@ -18,7 +18,7 @@ use tweedie::metrics::{Diversity, diversity};
 use tweedie::run::Loaded;
 
 use super::super::eval::Args;
-use super::{bound_text, combined, correction, name, passes, sampler_name, steps_taken, stopped, uncommitted};
+use super::{bound_text, combined, correction, name, passes, sampler_name, stagger, steps_taken, stopped, uncommitted};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note, warn, with_bar};
 use crate::shared::clip_scores::{ClipRows, Judge};
@@ -38,6 +38,8 @@ struct Row {
     uncommitted: Option<f32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     correction: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stagger: Option<usize>,
     steps: usize,
     passes: usize,
     guidance: f32,
@@ -61,6 +63,7 @@ impl Row {
             unmask: (!model.is_tdd()).then_some(s.unmask),
             uncommitted: uncommitted(model, s),
             correction: correction(model, s),
+            stagger: stagger(model, s),
             steps: steps_taken(model, s),
             passes: passes(model, s),
             guidance: s.guidance,
@@ -91,7 +94,7 @@ impl Row {
     }
 
     fn sampler(&self) -> String {
-        sampler_name((self.sampler, self.unmask, self.uncommitted, self.correction))
+        sampler_name((self.sampler, self.unmask, self.uncommitted, self.correction, self.stagger))
     }
 
     /// Its settings in one line.
