@@ -185,9 +185,8 @@ class Denoiser(nn.Module):
         block = {"transformer": lambda: Block(d, heads, gelu), "dit": lambda: DitBlock(d, heads, gelu), "mlp": lambda: MlpBlock(d, gelu)}[kind]
         self.blocks = nn.ModuleList(block() for _ in range(depth))
         self.norm = nn.LayerNorm(d, eps=1e-6)
-        if direct:
-            self.direct = nn.Linear(cond_dim, d, bias=False)
-        self.head = nn.Linear(d, vocab)
+        self.direct = direct                       # the head reads what the encoder says beside the features
+        self.head = nn.Linear(d + (cond_dim if direct else 0), vocab)
 
     def forward(self, yt, t, cond=None, drop=None):  # yt [B,N,V] or ids [B,N], t [B], cond [B,C,cond_dim], drop [B] bool
         C, y = self.cond_tokens, self.token_embed(yt) if hasattr(self, "token_embed") else self.token_in(yt)
@@ -220,9 +219,8 @@ class Denoiser(nn.Module):
             for b in self.blocks:
                 x = b(x, steer, turn) if self.kind == "dit" else b(x, steer)
         h = self.norm(x[:, -self.tokens:])
-        if hasattr(self, "direct"):                # from the encoder straight to the head
-            straight = self.direct(cond)
-            h = h + (straight if drop is None else torch.where(drop[:, None, None], torch.zeros_like(straight), straight))
+        if self.direct:
+            h = torch.cat([h, cond if drop is None else torch.where(drop[:, None, None], torch.zeros_like(cond), cond)], -1)
         return self.head(h)
 
 

@@ -122,7 +122,7 @@ impl Plugged {
         let own = self.sampler.as_ref().map(|s| {
             Python::attach(|py| Own { object: s.clone_ref(py), process: process.clone(), raised: self.raised.clone() })
         });
-        Ok(Along::new(own, sample, t.model.per_token_time(), steps))
+        Ok(Along::new(own, &t.sampling(sample), t.model.per_token_time(), steps))
     }
 }
 

@@ -392,7 +392,7 @@ impl PyTensor {
             return Err(value("an array cannot be made without a copy; leave copy=False out"));
         }
         let sizes: Vec<usize> = self.sizes.iter().map(|s| *s as usize).collect();
-        let array = PyArray1::from_vec(py, self.values()?).reshape(sizes)?.into_any();
+        let array = PyArray1::from_vec(py, py.detach(|| self.values())?).reshape(sizes)?.into_any();
         match dtype {
             Some(dtype) => array.call_method1("astype", (dtype,)),
             None => Ok(array),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import itertools
 import json
 import re
 import sys
@@ -49,13 +50,13 @@ def note(words: str) -> None:
 
 
 @contextlib.contextmanager
-def refused(kind: type[BaseException], words: str) -> Iterator[None]:
+def refused(kind: type[BaseException] | tuple[type[BaseException], ...], words: str) -> Iterator[None]:
     try:
         yield
     except kind as e:
         assert re.search(words, str(e)), f"{e!r} does not say {words!r}"
     else:
-        raise AssertionError(f"nothing was raised, where {kind.__name__} should say {words!r}")
+        raise AssertionError(f"nothing was raised, where {kind} should say {words!r}")
 
 
 @functools.cache
@@ -162,7 +163,7 @@ def test_what_is_refused() -> None:
     ):
         with refused(ValueError, words):
             take(wrong)
-    with refused(BufferError, "gradient"):
+    with refused((BufferError, RuntimeError), "gradient"):  # PyTorch up to 2.8 raises the latter
         take(floats.clone().requires_grad_())
     with refused(tweedie.Error, "no device 99"):
         tweedie.load("embedded:digits", device="cuda:99")
@@ -249,8 +250,7 @@ def sees_copies() -> bool:
 
 def test_no_copy_to_the_host() -> None:
     if not sees_copies():
-        note("the profiler sees no copies here (CUPTI); the memory of the host alone is looked at")
-        return
+        raise AssertionError("the profiler sees no copies here (CUPTI), so nothing can be said of them")
     count = 4096
     pixels = digits(count)
     x = on_gpu(pixels)
@@ -349,7 +349,8 @@ def test_results_are_waited_for_on_any_stream() -> None:
         stream = torch.cuda.Stream()
         logits = model().logits(x, **settings)
         with torch.cuda.stream(stream):
-            got = taken(logits) * 1
+            view = taken(logits)
+            got = view * 1
             busy += not stream.query()
         stream.synchronize()
         assert (got.cpu() == want).all()
@@ -378,7 +379,7 @@ def test_threads() -> None:
     """One hands tensors over while another has the same model record its graphs, and a third uses another model."""
     x = on_gpu(digits(64))
     want = taken(model().logits(x, steps=4)).cpu()
-    answers = {n: model().classify(digits(n)) for n in range(1, 9)}
+    rounds = itertools.count(2)
     failed: list[BaseException] = []
     until = time.monotonic() + 8
 
@@ -399,9 +400,10 @@ def test_threads() -> None:
             assert torch.cuda.current_device() == 0
 
     def record() -> None:
-        for n, answer in answers.items():
-            told = model().classify(digits(n))
-            assert [a.label for a in told] == [a.label for a in answer]
+        # A sampler of its own for each number of steps: run, then recorded, then replayed.
+        steps = next(rounds)
+        first, *others = (model().classify(digits(8), steps=steps) for _ in range(3))
+        assert all(answer == first for answer in others)
 
     def another() -> None:
         assert len(model("shapes").caption(tweedie.example("shapes"), steps=4)) > 0

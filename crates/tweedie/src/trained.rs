@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use tweedie_engine::Tensor;
 
 use crate::augment::{Address, Transform};
-use crate::config::Config;
+use crate::config::{Config, SampleConfig};
 use crate::data::{Batch, Image, Layout, Task};
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -67,6 +67,12 @@ impl Trained {
             stagger: 1,
             temperature: None,
         }
+    }
+
+    /// These settings of sampling, along the path of its training where they leave that open.
+    pub fn sampling(&self, config: &SampleConfig) -> SampleConfig {
+        let stagger = if config.stagger == 0 { self.stagger } else { config.stagger };
+        SampleConfig { stagger, ..config.clone() }
     }
 
     /// What it is for.

@@ -78,7 +78,7 @@ fn model(evidence: bool) -> Model {
 fn staggered() -> Rows {
     let rows = rows(vec![900, 500, 100]);
     let times = draw_staggered_times(&rows, SIZES.tokens, (T, 3), 7, 2);
-    assert!(times.iter().any(|t| *t == 1) && times.iter().any(|t| (2..T as u32).contains(t)));
+    assert!(times.contains(&1) && times.iter().any(|t| (2..T as u32).contains(t)));
     Rows { times: Some(times), ..rows }
 }
 
@@ -122,8 +122,8 @@ fn gradients_agree_with_finite_differences() {
         let tape = Tape::new();
         let start = loss(&m, &tape, &rows, false);
         tape.backward(&start, Some(&mut m.params)).unwrap();
-        for name in ["denoiser.token_in.weight", "denoiser.time.fc1.weight", "denoiser.head.weight"] {
-            let Some(id) = m.params.find(name) else { continue };
+        for name in ["denoiser.token_in.weight", "denoiser.time_mlp.0.weight", "denoiser.head.weight"] {
+            let id = m.params.find(name).unwrap();
             let every = m.params.value(id).len() / 6;
             let value = |m: &Model| loss(m, &Tape::inference(), &rows, false).value().item().unwrap();
             assert_gradient(&mut m, name, every, &format!("{name}, evidence {evidence}"), value);
@@ -246,6 +246,7 @@ fn what_does_not_go_with_it_is_refused() {
     refused(&|c| c.data.task = Task::Class, "captions");
     refused(&|c| c.model.denoiser.condition_attention = ConditionAttention::Full, "prefix");
     refused(&|c| c.train.clean_tokens = 0.5, "one of the two");
+    refused(&|c| c.train.pure_noise = 0.5, "pure_noise");
     let dit = |c: &mut Config| {
         c.model.denoiser = DenoiserConfig { kind: DenoiserKind::Dit, ..DenoiserConfig::new(24, 2, 2) };
     };

@@ -7,6 +7,7 @@ use serde::Serialize;
 use tweedie::config::{Config, Precision};
 use tweedie::data::Task;
 use tweedie::files::write_atomic;
+use tweedie::model::Model;
 use tweedie::model_file;
 use tweedie::run::{self, Loaded, Weights};
 use tweedie::run_dir::RunDir;
@@ -120,7 +121,24 @@ fn to_file(args: &Args, loaded: &Loaded) -> Result<()> {
     report::print(&format!("{file}\n"))
 }
 
+/// Parts of the denoiser that the reference in PyTorch has not: it could not load their weights.
+fn check_reference(model: &Model) -> Result<()> {
+    let parts = [
+        (model.reads_evidence(), "evidence"),
+        (model.has_denoiser() && model.config().denoiser.self_condition, "self_condition"),
+    ];
+    match parts.into_iter().find(|p| p.0) {
+        Some((_, name)) => {
+            let what =
+                format!("the network in PyTorch has no model.denoiser.{name}, which this model was trained with");
+            Err(Failure::input(what).hint("tweedie export RUN --to file"))
+        }
+        None => Ok(()),
+    }
+}
+
 fn to_folder(args: &Args, loaded: &Loaded) -> Result<()> {
+    check_reference(&loaded.trained.model)?;
     let out = out(args, "export-pytorch")?;
     check_free(&out)?;
     std::fs::create_dir_all(&out).map_err(|e| tweedie::Error::file(&out, e))?;

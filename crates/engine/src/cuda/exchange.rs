@@ -6,7 +6,8 @@
 
 use cudarc::driver::sys;
 
-use super::{BOUND, Cuda, cu};
+use super::graph::RECORDING;
+use super::{BOUND, Cuda, cu, lock};
 use crate::error::{Error, Result};
 use crate::tensor::{DType, Tensor};
 
@@ -87,6 +88,7 @@ impl Cuda {
 
     /// Wait for the work of all streams of this device, whoever queued it.
     pub fn synchronize_all(&self) -> Result<()> {
+        let _alone = lock(&RECORDING);
         self.within(|| cu!(cuCtxSynchronize()))
     }
 

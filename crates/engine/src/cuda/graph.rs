@@ -1,6 +1,6 @@
 //! Captured graphs: a loop of kernels recorded once and replayed with one call.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys;
 
@@ -8,6 +8,9 @@ use super::alloc::{Buffer, Pool};
 use super::{Cuda, cu, lock};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
+
+/// Held while a graph is recorded: waiting for a whole device spoils what is recorded there, whichever thread waits.
+pub(super) static RECORDING: Mutex<()> = Mutex::new(());
 
 /// A recorded sequence of kernels. It owns the memory its intermediate tensors lay in; tensors that the recording
 /// returned stay valid and are written anew by each [`Graph::launch`].
@@ -38,6 +41,7 @@ impl Cuda {
         if self.is_capturing() {
             return Err(Error::op("capture", "a graph is being captured already").into());
         }
+        let _alone = lock(&RECORDING);
         // Constants are copied aside from the stream, into memory that kernels queued before may still be using.
         self.synchronize()?;
         self.copies()?; // made now rather than while the other stream is recorded

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, Once, PoisonError};
 
 use cudarc::driver::sys;
@@ -124,10 +125,14 @@ pub(super) fn wait_at_exit() {
         // The compiler loads more of itself when it is first used. What was registered last goes first at exit, so waiting has to be registered
         // after all of its own.
         let _ = compile_text(c"extern \"C\" __global__ void nothing() {}", c"nothing.cu", &[]);
+        OWNER.store(std::process::id(), Ordering::Relaxed);
         // SAFETY: the handler is a function of this program that does not unwind. Without it nothing waits, as before.
         let _registered = unsafe { atexit(wait_for_compilers) };
     });
 }
+
+/// The process whose threads are counted.
+static OWNER: AtomicU32 = AtomicU32::new(0);
 
 unsafe extern "C" {
     /// Of the C library: have `f` called when the process exits.
@@ -136,6 +141,9 @@ unsafe extern "C" {
 
 /// Let no thread into the compiler any more, and wait for those that are in it.
 extern "C" fn wait_for_compilers() {
+    if OWNER.load(Ordering::Relaxed) != std::process::id() {
+        return; // a fork has the count, but not the threads
+    }
     let mut inside = lock(&INSIDE.0);
     inside.1 = true;
     while inside.0 > 0 {

@@ -326,7 +326,9 @@ class Model:
             )
         # Plain numbers go along with the kernels; a tensor of them would be copied, and waited for.
         channels = [(x[:, i] - mean) / std for i, (mean, std) in enumerate(zip(self._facts["mean"], self._facts["std"]))]
-        return self._native.import_tensor(sys.modules["torch"].stack(channels, 1))
+        torch = sys.modules["torch"]
+        with torch.cuda.device(x.device):  # what is handed over waits for the stream of the present device
+            return self._native.import_tensor(torch.stack(channels, 1))
 
     def encode(self, text: str) -> npt.NDArray[np.uint32]:
         """The tokens of a text."""

@@ -73,8 +73,8 @@ const CORRECTION: Field = field(
 );
 const STAGGER: Field = field(
     "stagger",
-    Kind::Int(1, 1 << 10),
-    "TDD with per-token time: tokens start one after another, on a way so many times as long as a token's own",
+    Kind::Int(0, 1 << 10),
+    "TDD with per-token time: tokens start one after another, on a way so many times as long as a token's own; 0: as it was trained",
 );
 const SCHEDULE: Field = field(
     "schedule",

@@ -173,6 +173,9 @@ impl Config {
                 "clean tokens are shown at the first time, which is still noisy with process.schedule = \"vocab-aware\"",
             );
         }
+        if staggered && self.train.pure_noise > 0.0 {
+            return wrong("tokens have times of their own, and train.pure_noise goes with one time for all");
+        }
         let denoiser = &self.model.denoiser;
         let conditional = self.model.condition == Conditioning::Image;
         if self.sizes().tokens < 2 {

@@ -120,8 +120,8 @@ pub struct SampleConfig {
     pub uncommitted: f32,
     /// Remasking: the share of committed tokens that each step takes back and chooses anew (a commit order; 0: none).
     pub correction: f32,
-    /// How many times as long as a token's own the way from noise to text is, for TDD with per-token time: 1 is one time for all tokens; more and each
-    /// has a time of its own, on which they start one after another in random order, as with `train.stagger` (not with a commit order).
+    /// How many times as long as a token's own the way from noise to text is, for TDD with per-token time: 1 is one time for all tokens; more, and
+    /// they start one after another, in random order; 0: as the model was trained (`train.stagger`). A commit order takes no notice.
     pub stagger: usize,
     /// Predictions are the majority over this many independent draws.
     pub votes: usize,
@@ -149,7 +149,7 @@ impl SampleConfig {
         within("sample.candidates", self.candidates, 1..=1 << 16)?;
         within("sample.guidance", self.guidance, -1e3..=1e3)?;
         within("sample.uncommitted", self.uncommitted, 0.0..=1.0)?;
-        within("sample.stagger", self.stagger, 1..=MOST_STAGGER)?;
+        within("sample.stagger", self.stagger, 0..=MOST_STAGGER)?;
         within("sample.correction", self.correction, 0.0..1.0)
     }
 
@@ -187,7 +187,7 @@ impl Default for SampleConfig {
             unmask: Unmasking::Random,
             uncommitted: 0.0,
             correction: 0.0,
-            stagger: 1,
+            stagger: 0,
             votes: 1,
             candidates: 1,
             rank: Rank::Bound,

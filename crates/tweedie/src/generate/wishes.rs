@@ -124,7 +124,7 @@ impl Wishes {
         within("--guidance", s.guidance, -1e3..=1e3).map_err(refused("guidance"))?;
         within("--uncommitted", s.uncommitted, 0.0..=1.0).map_err(refused("uncommitted"))?;
         within("--correction", s.correction, 0.0..1.0).map_err(refused("correction"))?;
-        within("--stagger", s.stagger, 1..=MOST_STAGGER).map_err(refused("stagger"))?;
+        within("--stagger", s.stagger, 0..=MOST_STAGGER).map_err(refused("stagger"))?;
         match self.schedule.as_deref().map(str::parse::<ScheduleKind>) {
             Some(Err(e)) => Err(Refusal { field: "schedule", message: e.to_string() }),
             _ => Ok(()),
@@ -306,8 +306,8 @@ mod tests {
         let e = refused(Wishes { correction: Some(1.0), ..none() }, PER_TOKEN);
         assert_eq!((e.field, e.to_string().as_str()), ("correction", "--correction = 1 must lie in [0, 1)"));
         assert_eq!(refused(Wishes { correction: Some(0.1), ..none() }, TDD).field, "correction");
-        let e = refused(Wishes { stagger: Some(0), ..none() }, PER_TOKEN);
-        assert_eq!((e.field, e.to_string().as_str()), ("stagger", "--stagger = 0 must lie in [1, 1024]"));
+        let e = refused(Wishes { stagger: Some(2000), ..none() }, PER_TOKEN);
+        assert_eq!((e.field, e.to_string().as_str()), ("stagger", "--stagger = 2000 must lie in [0, 1024]"));
         assert_eq!(refused(Wishes { steps: Some(0), ..none() }, TDD).field, "steps");
         assert_eq!(refused(Wishes { guidance: Some(f32::NAN), ..none() }, TDD).field, "guidance");
         assert_eq!(refused(Wishes { schedule: Some("steep".into()), ..none() }, TDD).field, "schedule");

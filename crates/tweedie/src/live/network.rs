@@ -157,6 +157,7 @@ impl Network {
     /// Be ready for steps at these times, with noise of this kind.
     pub fn prepare(&mut self, times: impl Iterator<Item = usize>, noise: NoiseKind) -> Result<()> {
         self.times.learn(&self.trained.model, times)?;
+        let noise = self.drawn_as(noise);
         if self.projections.iter().all(|p| p.0 != noise)
             && let Some(made) = projection(&self.trained.model, noise)?
         {
@@ -165,7 +166,13 @@ impl Network {
         Ok(())
     }
 
+    /// How noise is drawn where that is asked for: of vectors that are read as they are there is one way.
+    fn drawn_as(&self, noise: NoiseKind) -> NoiseKind {
+        if self.model().reads_evidence() { NoiseKind::Auto } else { noise }
+    }
+
     pub fn projection(&self, noise: NoiseKind) -> Result<&Projection> {
+        let noise = self.drawn_as(noise);
         let found = self.projections.iter().find(|p| p.0 == noise);
         found.map(|p| &p.1).ok_or_else(|| Error::Input("this model does not read noisy vectors".into()))
     }

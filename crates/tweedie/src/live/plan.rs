@@ -116,6 +116,7 @@ impl Path {
     }
 
     fn of(t: &Trained, sample: &SampleConfig) -> Result<Path> {
+        let sample = &t.sampling(sample);
         let (m, process) = (&t.model, &t.process);
         let sizes = m.sizes();
         let guided = sample.guidance != 1.0;

@@ -117,7 +117,8 @@ pub struct DenoiserConfig {
     pub self_condition: bool,
     /// Exact evidence: the denoiser reads what each noisy vector says by itself, by Bayes' rule, instead of the vector, and the logarithm of
     /// the same is added to its logits, so that its blocks have to learn what the other tokens and the image say alone. For up to 8192 classes,
-    /// since a step then costs as much as the vocabulary is large. TDD; MDD takes no notice.
+    /// since a step then costs as much as the vocabulary is large; it goes best with labels that are not smoothed, or in the prior. TDD; MDD takes
+    /// no notice.
     #[serde(default)]
     pub evidence: bool,
 }

@@ -41,7 +41,7 @@ impl Projection {
                 _ => Projection::new(weight, kind),
             };
         }
-        Projection::new(&identity(&denoiser.device(), v)?, kind)
+        Projection::identity(&denoiser.device(), v)
     }
 
     /// For the layer `weight`, f32 \[d, V\].

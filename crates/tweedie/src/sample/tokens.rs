@@ -247,9 +247,14 @@ impl<'a> TokenSampler<'a> {
     pub fn new(trained: impl Into<Shared<'a, Trained>>, config: &SampleConfig) -> Result<TokenSampler<'a>> {
         config.check()?;
         let trained = trained.into();
+        let config = trained.sampling(config);
         let projection = projection(&trained.model, config.noise)?;
-        let sampler = sampler_of(config, trained.model.per_token_time());
-        Ok(TokenSampler { trained, config: config.clone(), sampler, projection, graphs: Graphs::new() })
+        let sampler = sampler_of(&config, trained.model.per_token_time());
+        let mut graphs = Graphs::new();
+        if !sampler.is_capturable() {
+            graphs.allow(false);
+        }
+        Ok(TokenSampler { trained, config, sampler, projection, graphs })
     }
 
     /// Sample by `sampler` instead. The masked twin has none: it reveals tokens by its own settings.

@@ -169,7 +169,8 @@ impl<'a> Source<'a> {
 fn unused(config: &Config, key: &str) -> bool {
     let (m, classes) = (&config.model, config.data.task == Task::Class);
     let no_encoder = m.condition == Conditioning::None && (key == "pool" || key.starts_with("encoder."));
-    no_encoder || classes && m.method == Method::Mdd && key.starts_with("denoiser.")
+    let of_tdd = key == "denoiser.evidence" || classes && key.starts_with("denoiser.");
+    no_encoder || m.method == Method::Mdd && of_tdd
 }
 
 /// Settings by their keys with dots.

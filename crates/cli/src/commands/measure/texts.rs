@@ -3,6 +3,7 @@
 mod captions;
 
 use serde::Serialize;
+use tweedie::Trained;
 use tweedie::bound::BoundPath;
 use tweedie::config::{Rank, SampleConfig, SamplerKind, Unmasking};
 use tweedie::data::{Sequences, Task};
@@ -55,8 +56,9 @@ pub struct TextArgs {
     /// Masked twin, and TDD trained with clean tokens: the share of committed tokens that each step takes back and chooses anew
     #[arg(long, value_delimiter = ',', value_name = "SHARE,…")]
     correction: Vec<f32>,
-    /// TDD with per-token time: tokens start one after another, on a way so many times as long as a token's own (1: all share one time)
-    #[arg(long, value_delimiter = ',', value_name = "N,…", value_parser = numbers::whole(1..=1 << 10))]
+    /// TDD with per-token time: tokens start one after another, on a way so many times as long as a token's own (1: all share one
+    /// time; 0: as it was trained)
+    #[arg(long, value_delimiter = ',', value_name = "N,…", value_parser = numbers::whole(0..=1 << 10))]
     stagger: Vec<usize>,
     /// Captions: another run on the same images, such as the masked twin's, as further rows of the table
     #[arg(long, value_name = "RUN")]
@@ -251,7 +253,7 @@ fn samples(args: &Args, loaded: &Loaded, sample: &SampleConfig, n: u32) -> Resul
         unmask: (!loaded.trained.model.is_tdd()).then_some(sample.unmask),
         uncommitted: uncommitted(&loaded.trained.model, sample),
         correction: correction(&loaded.trained.model, sample),
-        stagger: stagger(&loaded.trained.model, sample),
+        stagger: stagger(&loaded.trained, sample),
         steps: steps_taken(&loaded.trained.model, sample),
         seed: sample.seed,
         diversity,
@@ -414,8 +416,9 @@ fn correction(model: &Model, s: &SampleConfig) -> Option<f32> {
 }
 
 /// How many times as long as a token's own the way is, where tokens start one after another.
-fn stagger(model: &Model, s: &SampleConfig) -> Option<usize> {
-    (model.per_token_time() && !s.commits() && s.stagger > 1).then_some(s.stagger)
+fn stagger(trained: &Trained, s: &SampleConfig) -> Option<usize> {
+    let stagger = trained.sampling(s).stagger;
+    (trained.model.per_token_time() && !s.commits() && stagger > 1).then_some(stagger)
 }
 
 /// What is shown of tokens that are not committed, where a TDD model commits them one after another.

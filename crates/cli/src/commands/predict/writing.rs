@@ -40,7 +40,8 @@ pub struct WritingArgs {
     /// Masked twin, and TDD trained with clean tokens: the share of committed tokens that each step takes back and chooses anew
     #[arg(long, value_name = "SHARE")]
     correction: Option<f32>,
-    /// TDD with per-token time: tokens start one after another, on a way so many times as long as a token's own (1: all share one time)
+    /// TDD with per-token time: tokens start one after another, on a way so many times as long as a token's own (1: all share one
+    /// time; 0: as it was trained)
     #[arg(long, value_name = "N")]
     stagger: Option<usize>,
     /// Follow the noise levels of another schedule

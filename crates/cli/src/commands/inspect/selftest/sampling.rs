@@ -124,7 +124,9 @@ fn subjects() -> Result<Vec<Subject>> {
 impl Subject {
     fn model(&self, device: &Device, dtype: DType) -> Result<Trained> {
         let model = Model::new(&self.model, Sizes { vocab: self.vocab, tokens: self.tokens }, device, dtype, 3)?;
-        let model = model.with_per_token_time(self.model.method == Method::Tdd && (self.sample.commits() || self.sample.stagger > 1));
+        let model = model.with_per_token_time(
+            self.model.method == Method::Tdd && (self.sample.commits() || self.sample.stagger > 1),
+        );
         let schedule = Schedule::new(ScheduleKind::Cosine, 1000, self.vocab)?;
         Ok(Trained::bare(model, Process::new(schedule).with_lambda(LAMBDA)?))
     }

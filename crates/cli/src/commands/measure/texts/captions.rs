@@ -63,7 +63,7 @@ impl Row {
             unmask: (!model.is_tdd()).then_some(s.unmask),
             uncommitted: uncommitted(model, s),
             correction: correction(model, s),
-            stagger: stagger(model, s),
+            stagger: stagger(&of.trained, s),
             steps: steps_taken(model, s),
             passes: passes(model, s),
             guidance: s.guidance,
