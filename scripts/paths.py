@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What a call of the network buys along each sampling path, on texts whose grammar is known (docs/results/paths.md).
 
-The captions of the embedded scenes as texts without images: TDD with clean tokens and its masked twin learn them (a minute on a CPU), then
-write 2,000 texts in each way and number of steps. Counted: texts that the scenes' grammar allows, and different ones. Sampling draws, so
+The captions of the embedded scenes as texts without images: TDD with clean tokens, TDD with staggered ones and exact evidence, and the masked twin
+learn them (a minute on a CPU), then write 2,000 texts in each way and number of steps. Counted: texts that the scenes' grammar allows, and different ones. Sampling draws, so
 that nothing is decided by an image.
 
     python3 scripts/paths.py WORK [--program target/release/tweedie]
@@ -43,6 +43,12 @@ sampler = "multinomial"
 unmask = "confident"
 """
 STEPS = [1, 2, 4, 8, 16, 32, 64]
+RUNS = {
+    "tdd": [],
+    "staggered": ["train.clean_tokens=0", "train.stagger=8", "model.denoiser.evidence=true"],
+    "mdd": ["model.method=mdd"],
+}
+PATHS = [("tdd", "shared"), ("tdd", "reveal"), ("tdd", "groups:4"), ("staggered", "shared"), ("staggered", "staggered:8"), ("staggered", "reveal"), ("mdd", "reveal"), ("mdd", "groups:4")]
 WAYS = {
     "TDD, shared time": ("tdd", ["--unmask", "random"]),
     "TDD, confident": ("tdd", []),
@@ -51,6 +57,14 @@ WAYS = {
     "TDD, confident, uncommitted .5": ("tdd", ["--uncommitted", "0.5"]),
     "TDD, confident, uncommitted .5, correction .05": ("tdd", ["--uncommitted", "0.5", "--correction", "0.05"]),
     "TDD, confident, uncommitted .5, correction .3": ("tdd", ["--uncommitted", "0.5", "--correction", "0.3"]),
+    "TDD staggered, shared time": ("staggered", ["--unmask", "random", "--stagger", "1"]),
+    "TDD staggered, shared time, ancestral": ("staggered", ["--unmask", "random", "--stagger", "1", "--sampler", "ancestral"]),
+    "TDD staggered, its path": ("staggered", ["--unmask", "random"]),
+    "TDD staggered, its path, ancestral": ("staggered", ["--unmask", "random", "--sampler", "ancestral"]),
+    "TDD staggered, confident": ("staggered", []),
+    "TDD staggered, confident, uncommitted .5": ("staggered", ["--uncommitted", "0.5"]),
+    "TDD staggered, confident, correction .05": ("staggered", ["--correction", "0.05"]),
+    "TDD staggered, confident, uncommitted .5, correction .05": ("staggered", ["--uncommitted", "0.5", "--correction", "0.05"]),
     "MDD, random": ("mdd", ["--unmask", "random"]),
     "MDD, random, correction .05": ("mdd", ["--unmask", "random", "--correction", "0.05"]),
     "MDD, random, correction .3": ("mdd", ["--unmask", "random", "--correction", "0.3"]),
@@ -83,6 +97,7 @@ def main():
     args.add_argument("--program", type=Path, default=Path("target/release/tweedie"))
     args.add_argument("--samples", type=int, default=2000)
     args.add_argument("--seed", type=int, default=0)
+    args.add_argument("--ways", default="", help="only those with this in their name")
     args = args.parse_args()
     program = args.program.resolve()
     args.work.mkdir(parents=True, exist_ok=True)
@@ -97,16 +112,18 @@ def main():
     captions = (args.work / "captions.txt").read_text().splitlines()
     known = grammar(captions)
     (args.work / "recipe.toml").write_text(RECIPE)
-    for method in ("tdd", "mdd"):
-        if not (args.work / method).exists():
-            sets = ["--set", f"model.method={method}", "--set", f"seed={args.seed}"]
-            tweedie("train", "recipe.toml", "--device", "cpu", *sets, "--out", method)
-    for run, path in [("tdd", "shared"), ("tdd", "reveal"), ("tdd", "groups:4"), ("mdd", "reveal"), ("mdd", "groups:4")]:
+    ways = {name: way for name, way in WAYS.items() if args.ways in name}
+    runs = {run for run, _ in ways.values()}
+    for run in runs:
+        if not (args.work / run).exists():
+            sets = [x for s in [*RUNS[run], f"seed={args.seed}"] for x in ("--set", s)]
+            tweedie("train", "recipe.toml", "--device", "cpu", *sets, "--out", run)
+    for run, path in [p for p in PATHS if p[0] in runs]:
         bound = json.loads(tweedie("eval", run, "--bound", "16", "--path", path, "--json"))
         print(f"{run}, {bound['path']}: {bound['nats_per_token']:.4f} ± {bound['error']:.4f} nats per token")
     print(f"\n{len(set(captions[: args.samples])) * 100 / args.samples:.0f} % of so many training captions are different\n")
     print("| grammatical %, different % |" + "".join(f" {s} |" for s in STEPS) + "\n|---|" + "--:|" * len(STEPS))
-    for name, (run, flags) in WAYS.items():
+    for name, (run, flags) in ways.items():
         cells = []
         for steps in STEPS:
             if steps < 3 and "--correction" in flags:

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""What each lever between TDD and its masked twin brings, alone and together, as tables (docs/results/levers.md).
+
+    python3 scripts/levers.py digits WORK                          a quarter of an hour on two CPU cores
+    python3 scripts/levers.py text WORK --data PTB                 ten minutes: Penn Treebank as characters, a small network
+    python3 scripts/levers.py text-wide WORK --data PTB            an hour: a wider one, more text
+    python3 scripts/levers.py cifar10 WORK --data CIFAR --device cuda
+    python3 scripts/levers.py ptb WORK --data PTB --device cuda
+    python3 scripts/levers.py coco-96 WORK --data COCO --device cuda
+
+Every row is a training of its own for each seed, measured on held-out images or windows, never on the test split. What was trained in WORK
+before is not trained again. --rows PART takes the rows with PART in their name.
+"""
+import argparse
+import json
+import math
+import shutil
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+MDD = ["model.method=mdd"]
+DIRECT = ["model.denoiser.direct=true"]
+OWN = DIRECT + ["loss.direct=1", "loss.encoder_gradient=none"]
+EVIDENCE = ["model.denoiser.evidence=true"]
+SELF = ["model.denoiser.self_condition=true"]
+MUON = ["train.optimizer=muon"]
+ROTARY = ["model.denoiser.positions=rotary"]
+
+
+def stagger(n):
+    return [f"train.stagger={n}"]
+
+
+def text_rows(*lengths):
+    rows = {
+        "TDD": ([], ["shared"]),
+        "TDD, evidence": (EVIDENCE, ["shared"]),
+        "TDD, evidence, self-conditioning": (EVIDENCE + SELF, ["shared"]),
+    }
+    for n in lengths:
+        rows[f"TDD, evidence, stagger {n}"] = (EVIDENCE + stagger(n), ["shared", f"staggered:{n}", "reveal"])
+        rows[f"TDD, evidence, self-conditioning, stagger {n}"] = (EVIDENCE + SELF + stagger(n), ["shared", f"staggered:{n}", "reveal"])
+    return rows | {"MDD": (MDD, ["reveal"]), "MDD, self-conditioning": (MDD + SELF, ["reveal"])}
+
+
+def small(tokens, width, depth, epochs, lr, ema):
+    """A network for a CPU, on so many tokens a window."""
+    sizes = [f"data.tokens={tokens}", f"model.denoiser.width={width}", f"model.denoiser.depth={depth}", "model.denoiser.heads=4"]
+    steps = ["train.batch=16", "train.noisy_copies=1", f"train.lr={lr}", f"train.epochs={epochs}", "train.warmup_epochs=0.2", f"train.ema={ema}"]
+    return sizes + steps + [f"train.eval_every={epochs}", f"train.checkpoint_every={epochs}"]
+
+
+CLASSES = ["--split", "val", "--steps", "1,20", "--guidance"]
+IMAGE = {"plain": MUON, "direct path": MUON + DIRECT, "direct path, encoder as the twin's": MUON + OWN}
+CAPTION = ["--split", "val", "--steps", "20", "--guidance", "1,1.5"]
+TABLES = {
+    # recipe, settings of all rows, rows (settings and paths of the bound), flags of eval, bytes of text, seeds
+    "digits": dict(
+        recipe="digits",
+        base=["data.val_fraction=0.3", "train.eval_every=60", "train.checkpoint_every=60"],
+        rows={"TDD": ([], []), "TDD, direct path": (DIRECT, []), "TDD, direct path, encoder as the twin's": (OWN, []), "MDD": (MDD, [])},
+        eval=CLASSES + ["1,2"],
+        seeds=16,
+    ),
+    "text": dict(recipe="ptb-chars", base=small(64, 64, 2, 20, 1.6e-2, 0.99), rows=text_rows(4, 16), eval=[], bytes=600_000, seeds=1),
+    "text-wide": dict(recipe="ptb-chars", base=small(128, 128, 4, 3, 3.2e-2, 0.995), rows=text_rows(8, 32), eval=[], bytes=2_000_000, seeds=1),
+    "cifar10": dict(
+        recipe="cifar10",
+        base=["train.epochs=90", "train.warmup_epochs=5", "data.val_fraction=0.1", "train.eval_every=1000", "train.lr=1e-3", "model.denoiser.kind=transformer"],
+        rows={f"TDD, {name}": (sets, []) for name, sets in IMAGE.items()} | {"MDD": (MDD + MUON, [])},
+        eval=CLASSES + ["1,3"],
+        seeds=1,
+    ),
+    "ptb": dict(recipe="ptb-chars", base=["train.epochs=8", "train.eval_every=8"], rows=text_rows(8, 32), eval=[], seeds=1),
+    "coco-96": dict(
+        recipe="coco-96",
+        base=["train.epochs=40", "train.eval_every=40"],
+        rows={
+            "TDD": ([], []),
+            "TDD, Muon": (MUON, []),
+            "TDD, Muon, rotary": (MUON + ROTARY, []),
+            "TDD, Muon, evidence, stagger 8": (MUON + EVIDENCE + stagger(8) + ["train.clean_tokens=0"], []),
+            "MDD": (MDD, []),
+            "MDD, Muon": (MDD + MUON, []),
+            "MDD, Muon, rotary": (MDD + MUON + ROTARY, []),
+        },
+        eval=CAPTION,
+        seeds=1,
+    ),
+}
+
+
+def cut(data, to, size):
+    """The beginning of each split of a text."""
+    to.mkdir(parents=True, exist_ok=True)
+    for file in sorted(Path(data).iterdir()):
+        if file.suffix == ".txt":
+            (to / file.name).write_bytes(file.read_bytes()[: size if "train" in file.name else max(60_000, size // 25)])
+    return to
+
+
+def measured(report):
+    """Columns of what `eval --json` says of a run."""
+    columns = {}
+    for r in report if isinstance(report, list) else [report]:
+        if "top1" in r:
+            way = {"direct path": "path alone", "posterior": "posterior"}.get(r["sampler"], f"S={r['steps']}, w={r['guidance']:g}")
+            columns[way] = 100 * r["top1"]
+        elif "nats_per_token" in r:
+            columns[r["path"]] = r["nats_per_token"] / math.log(2)
+        else:
+            columns[f"CIDEr-D, w={r['guidance']:g}"] = r["cider_d"]
+    return columns
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args.add_argument("table", choices=TABLES)
+    args.add_argument("work", type=Path)
+    args.add_argument("--data")
+    args.add_argument("--device", default="cpu")
+    args.add_argument("--program", type=Path, default=Path("target/release/tweedie"))
+    args.add_argument("--rows", default="")
+    args.add_argument("--seeds", type=int)
+    args.add_argument("--set", action="append", default=[], help="a setting of all rows, over those of the table")
+    args = args.parse_args()
+    table, program = TABLES[args.table], args.program.resolve()
+    work = args.work / args.table
+    work.mkdir(parents=True, exist_ok=True)
+    data = cut(args.data, work / "data", table["bytes"]) if "bytes" in table else args.data
+
+    def tweedie(*flags):
+        done = subprocess.run([program, "-q", *map(str, flags)], capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"tweedie {' '.join(map(str, flags))}\n{done.stderr}")
+        return done.stdout
+
+    found = {}
+    for name, (sets, paths) in table["rows"].items():
+        if args.rows not in name:
+            continue
+        for seed in range(args.seeds or table["seeds"]):
+            run = work / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}"
+            seconds = run / "seconds"
+            if not seconds.exists():
+                shutil.rmtree(run, ignore_errors=True)
+                every = [*table["base"], *sets, f"seed={seed}", *args.set]
+                begun = time.time()
+                tweedie("train", table["recipe"], *(["--data", data] if data else []), "--device", args.device, "--out", run, *[x for s in every for x in ("--set", s)])
+                seconds.write_text(f"{time.time() - begun:.0f}")
+            flags = ["eval", run, "--device", args.device, "--json"]
+            columns = {"s": float(seconds.read_text())}
+            if paths:
+                for path in paths:
+                    columns |= measured(json.loads(tweedie(*flags, "--split", "val", "--bound", 8, "--path", path)))
+            else:
+                columns |= measured(json.loads(tweedie(*flags, *table["eval"])))
+            for column, x in columns.items():
+                found.setdefault(name, {}).setdefault(column, []).append(x)
+            print(f"{name}, seed {seed}: " + ", ".join(f"{c} {x:.3f}" for c, x in columns.items()), flush=True)
+
+    columns = list(dict.fromkeys(c for row in found.values() for c in row if c != "s")) + ["s"]
+    print("\n| | " + " | ".join(columns) + " |\n|---|" + "---:|" * len(columns))
+    for name, row in found.items():
+        cells = []
+        for c in columns:
+            x = row.get(c)
+            digits = 0 if c == "s" else 2 if "S=" in c or c in ("path alone", "posterior") else 3
+            error = f" ± {statistics.stdev(x) / len(x) ** 0.5:.{digits}f}" if x and len(x) > 1 and c != "s" else ""
+            cells.append(f"{statistics.mean(x):.{digits}f}{error}" if x else "")
+        print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
