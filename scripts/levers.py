@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What each lever between TDD and its masked twin brings, alone and together, as tables (docs/results/levers.md).
 
-    python3 scripts/levers.py digits WORK                          a quarter of an hour on two CPU cores
+    python3 scripts/levers.py digits WORK                          ten minutes on two CPU cores
     python3 scripts/levers.py text WORK --data PTB                 ten minutes: Penn Treebank as characters, a small network
     python3 scripts/levers.py text-wide WORK --data PTB            an hour: a wider one, more text
     python3 scripts/levers.py cifar10 WORK --data CIFAR --device cuda
@@ -62,7 +62,7 @@ TABLES = {
         base=["data.val_fraction=0.3", "train.eval_every=60", "train.checkpoint_every=60"],
         rows={"TDD": ([], []), "TDD, direct path": (DIRECT, []), "TDD, direct path, encoder as the twin's": (OWN, []), "MDD": (MDD, [])},
         eval=CLASSES + ["1,2"],
-        seeds=16,
+        seeds=12,
     ),
     "text": dict(recipe="ptb-chars", base=small(64, 64, 2, 20, 1.6e-2, 0.99), rows=text_rows(4), eval=[], bytes=600_000, seeds=1),
     "text-wide": dict(recipe="ptb-chars", base=small(128, 128, 4, 3, 3.2e-2, 0.995), rows=text_rows(8), eval=[], bytes=2_000_000, seeds=1),
