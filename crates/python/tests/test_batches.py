@@ -133,6 +133,8 @@ SETTINGS = {
     "draws=0": ("caption", {"draws": 0}, ValueError, "draws = 0; it is at least 1"),
     "draws=-1": ("caption", {"draws": -1}, ValueError, "draws = -1"),
     "unmask": ("caption", {"unmask": "x"}, ValueError, "confident"),
+    "stagger": ("caption", {"stagger": 2000}, ValueError, r"stagger = 2000.*\[0, 1024\]"),
+    "stagger=2.5": ("caption", {"stagger": 2.5}, TypeError, "stagger = 2.5"),
     "uncommitted": ("caption", {"uncommitted": 3}, ValueError, r"uncommitted = 3.*\[0, 1\]"),
 }
 

@@ -119,6 +119,7 @@ fn tokens_can_be_given_by_place_and_by_template() {
         (json!({"schedule": "steep"}), "schedule"),
         (json!({"model": "shapes-mdd", "schedule": "linear"}), "schedule"),
         (json!({"model": "shapes-mdd", "uncommitted": 0.5}), "uncommitted"),
+        (json!({"model": "shapes-mdd", "stagger": 4}), "stagger"),
         (json!({"model": "shapes-mdd", "sampler": "ddim"}), "sampler"),
     ] {
         let problem = ask(more.clone()).problem();

@@ -139,7 +139,7 @@ fn flags_of_captions_are_refused(dir: &Path, image: &str) {
     refused(dir, &["generate", "tdd"], &["looks at images", "tweedie caption tdd"]);
     refused(dir, &["caption", "tdd", image, "--infill", "a zebra"], &["lacks 'zebra'"]);
     refused(dir, &["trace", "tdd"], &["name one"]);
-    for flag in ["--unmask=random", "--uncommitted=0.5", "--correction=0.1"] {
+    for flag in ["--unmask=random", "--uncommitted=0.5", "--correction=0.1", "--stagger=4"] {
         let name = flag.split('=').next().unwrap();
         refused(dir, &["eval", "tdd", flag], &[name, "has no meaning here", "train.clean_tokens"]);
         refused(dir, &["caption", "tdd", image, flag], &[name, "has no meaning here", "train.clean_tokens"]);

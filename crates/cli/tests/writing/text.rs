@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -196,6 +197,38 @@ fn the_masked_twin_writes(dir: &Path, train: &impl Fn(&str, &[&str])) {
     train("mdd-ddim", &["--set", "train.epochs=1", "--set", "model.method=mdd", "--set", "sample.sampler=ddim"]);
     let out = succeeds(dir, &["eval", "mdd-ddim", "--samples", "2", "--limit", "5"]);
     assert!(out.contains("MDD random, argmax"), "{out}");
+}
+
+/// A staggered model is measured and sampled along its own path unless another is asked for. What PyTorch could not load is not exported.
+#[test]
+fn staggered_text_goes_its_own_path() {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    text(dir);
+    let sets = ["train.epochs=1", "train.stagger=4", "model.denoiser.evidence=true", "sample.sampler=\"ancestral\""];
+    let sets = sets.iter().flat_map(|s| ["--set", s]).collect::<Vec<_>>();
+    succeeds(dir, &[&["train", "text.toml", "--data", "text.txt", "--out", "r"], &sets[..]].concat());
+    let eval = |more: &[&str]| json(dir, &[&["eval", "r", "--limit", "5", "--json"], more].concat());
+    assert_eq!(eval(&[])["path"], "staggered path, 4 times a token's own");
+    assert_eq!(eval(&["--path", "shared"])["path"], "shared time");
+    for (flags, stagger) in [(&[][..], 4), (&["--stagger", "2"], 2), (&["--stagger", "0"], 4)] {
+        assert_eq!(eval(&[&["--samples", "3"], flags].concat())["samples"]["stagger"], stagger, "{flags:?}");
+    }
+    assert_eq!(eval(&["--samples", "3", "--stagger", "1"])["samples"].get("stagger"), None);
+    let written = |flags: &[&str]| succeeds(dir, &[&["generate", "r", "--steps", "12"], flags].concat());
+    assert!(written(&[]) == written(&["--stagger", "4"]) && written(&[]) != written(&["--stagger", "1"]));
+    assert!(written(&["--prompt", "the cat"]).starts_with("the cat"));
+    refused(dir, &["generate", "r", "--stagger", "2000"], &["--stagger = 2000", "[0, 1024]"]);
+    let commits = ["generate", "r", "--sampler", "argmax", "--unmask", "confident", "--stagger", "4"];
+    refused(dir, &commits, &["--stagger has no meaning here", "--unmask random"]);
+    let export = ["export", "r", "--to", "pytorch", "--out", "e"];
+    let out = Command::new(env!("CARGO_BIN_EXE_tweedie")).current_dir(dir).args(export).output().unwrap();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(
+        out.status.code() == Some(1) && said.contains("model.denoiser.evidence") && said.contains("--to file"),
+        "{said}"
+    );
+    assert!(!dir.join("e").exists());
 }
 
 /// Paths that are not a run, a tokenizer of another one, text of another alphabet: each is said.
