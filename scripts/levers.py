@@ -65,7 +65,7 @@ TABLES = {
         seeds=12,
     ),
     "text": dict(recipe="ptb-chars", base=small(64, 64, 2, 20, 1.6e-2, 0.99), rows=text_rows(4), eval=[], bytes=600_000, seeds=1),
-    "text-wide": dict(recipe="ptb-chars", base=small(128, 128, 4, 3, 3.2e-2, 0.995), rows=text_rows(8), eval=[], bytes=2_000_000, seeds=1),
+    "text-wide": dict(recipe="ptb-chars", base=small(128, 128, 4, 3, 3.2e-2, 0.995), rows=text_rows(8, 32), eval=[], bytes=2_000_000, seeds=1),
     "cifar10": dict(
         recipe="cifar10",
         base=["train.epochs=90", "train.warmup_epochs=5", "data.val_fraction=0.1", "train.eval_every=1000", "train.lr=1e-3", "model.denoiser.kind=transformer"],
