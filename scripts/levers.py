@@ -104,7 +104,7 @@ def cut(data, to, size):
 def measured(report):
     """Columns of what `eval --json` says of a run."""
     columns = {}
-    for r in report if isinstance(report, list) else [report]:
+    for r in report if isinstance(report, list) else report.get("rows", [report]):
         if "top1" in r:
             way = {"direct path": "path alone", "posterior": "posterior"}.get(r["sampler"], f"S={r['steps']}, w={r['guidance']:g}")
             columns[way] = 100 * r["top1"]

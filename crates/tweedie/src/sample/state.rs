@@ -268,7 +268,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Tell the denoiser at the next step that each of the B·N tokens is at a time of its own, 1 to T; it must be trained with per-token time
+    /// Tell the denoiser from the next step on that each of the B·N tokens is at a time of its own, 1 to T; it must be trained with per-token time
     /// (`train.stagger`, `train.clean_tokens`). The vectors are to be made so by [`Mix::Each`]. Fixed tokens are clean whatever is said.
     pub fn set_token_times(&mut self, times: &[usize]) -> Result<()> {
         let Batch { addresses, tokens: n, process, limits, .. } = *self.batch;
