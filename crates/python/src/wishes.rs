@@ -30,6 +30,7 @@ pub fn wishes(json: &str) -> PyResult<Wishes> {
         seed: take(&mut all, "seed")?,
         candidates: take(&mut all, "candidates")?,
         rank: take(&mut all, "rank")?,
+        running_mean: take(&mut all, "running_mean")?,
         votes: take(&mut all, "votes")?,
     };
     match all.keys().next() {

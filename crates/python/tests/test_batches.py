@@ -9,7 +9,7 @@ import tweedie
 
 
 @pytest.mark.parametrize("name", ["digits", "digits-mdd"])
-@pytest.mark.parametrize("settings", [{}, {"steps": 4, "seed": 8, "guidance": 3.0}, {"votes": 3, "steps": 3}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"steps": 4, "seed": 8, "guidance": 3.0}, {"votes": 3, "steps": 3, "running_mean": True}], ids=str)
 def test_classes_by_themselves_and_in_a_batch(models, name, settings):
     images = [x for x, _ in tweedie.examples("digits", count=70)]
     together = models[name].classify(images, **settings)
@@ -114,6 +114,7 @@ SETTINGS = {
     "steps=True": ("classify", {"steps": True}, TypeError, "steps = True"),
     "guidance=NaN": ("classify", {"guidance": float("nan")}, ValueError, "guidance = nan"),
     "guidance='x'": ("classify", {"guidance": "x"}, TypeError, "guidance = 'x'; it is a number"),
+    "running_mean=1": ("classify", {"running_mean": 1}, TypeError, "running_mean = 1; it is True or False"),
     "votes=0": ("classify", {"votes": 0}, ValueError, "votes = 0"),
     "seed=-1": ("classify", {"seed": -1}, ValueError, "seed = -1"),
     "seed=2**64": ("classify", {"seed": 2**64}, ValueError, r"2\*\*64 - 1"),

@@ -8,7 +8,7 @@ import tweedie
 
 
 def flags(settings: dict[str, object]) -> list[str]:
-    return [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    return [f"--{name.replace('_', '-')}={str(value).lower()}" for name, value in settings.items()]
 
 
 CLASSIFY = [
@@ -18,6 +18,8 @@ CLASSIFY = [
     {"guidance": 1.0, "steps": 5},
     {"guidance": 3.25, "steps": 5, "seed": 2**63 + 1},
     {"votes": 5, "steps": 3, "seed": 9},
+    {"steps": 5, "running_mean": True},
+    {"steps": 5, "running_mean": False},
 ]
 
 

@@ -214,6 +214,7 @@ fn classes_are_those_of_the_classifier() {
             for (j, guidance) in [1.0, 2.5].into_iter().enumerate() {
                 let mut s = SampleConfig { guidance, ..sample(3 + i, sampler, 7 * i as u64) };
                 (s.votes, s.start) = (1 + (i + j) % 3, if i == 2 { Start::Zeros } else { Start::Noise });
+                s.running_mean = (i + j) % 2 == 0;
                 jobs.push(Job { image: Some(image(i as u32)), ..Job::new(&s) });
             }
         }
@@ -440,7 +441,12 @@ fn wrong_jobs_are_refused_alone() {
         assert!(said[i].as_ref().unwrap_err().contains(words), "{i}: {:?}", said[i]);
     }
     let text = trained(TEXT);
-    let guided = Job::new(&SampleConfig { guidance: 2.0, ..sample(2, SamplerKind::Argmax, 0) });
-    let e = LiveModel::new(text, 1).unwrap().admit(vec![guided]).remove(0).unwrap_err().to_string();
-    assert!(e.contains("guidance"), "{e}");
+    for (change, words) in [
+        (SampleConfig { guidance: 2.0, ..sample(2, SamplerKind::Argmax, 0) }, "guidance"),
+        (SampleConfig { running_mean: true, ..sample(2, SamplerKind::Argmax, 0) }, "sample.running_mean"),
+    ] {
+        let e =
+            LiveModel::new(text.clone(), 1).unwrap().admit(vec![Job::new(&change)]).remove(0).unwrap_err().to_string();
+        assert!(e.contains(words), "{e}");
+    }
 }

@@ -6,7 +6,7 @@ use tweedie::config::{Method, ModelConfig, NoiseKind, PosteriorMean, SampleConfi
 use tweedie::loss::{NoiseOf, Rows};
 use tweedie::model::{ConditionAttention, Conditioning, DenoiserConfig, Input, Model, Pass, Pool, Sizes, VitConfig};
 use tweedie::sample::{
-    Conditioned, Denoise, Ending, Fill, Generated, Projection, Request, TokenSampler, cholesky, gram,
+    At, Conditioned, Denoise, Ending, Fill, Generated, Projection, Request, TokenSampler, cholesky, gram, sample_logits,
 };
 use tweedie::{Process, Schedule, ScheduleKind, Trained};
 use tweedie_engine::ops::noisy_input::noisy_input;
@@ -155,6 +155,47 @@ fn a_network_chooses_alike_under_exact_and_dense_noise() {
 }
 
 /// The sampler's way (projected input, keys and values of the condition kept) against training's joint pass.
+/// At pure noise it sees that a token is more likely 0 than 1, at less noise only what it is shown.
+struct Echo(Process);
+
+impl Denoise for Echo {
+    fn vocab(&self) -> usize {
+        2
+    }
+
+    fn logits(&self, noisy: &Tensor, at: At) -> tweedie::Result<Tensor> {
+        let pure = at.t == self.0.steps();
+        let (prior, echo) = if pure { (1.0, 1.5) } else { (0.0, 0.5) };
+        let y = noisy.to_vec()?;
+        let logits = y.iter().enumerate().map(|(i, y)| echo * y + if i % 2 == 0 { prior } else { 0.0 }).collect();
+        Ok(Tensor::from_f32(&CPU, noisy.shape(), logits)?)
+    }
+}
+
+/// The running mean is that of what the network said at the steps, which goes by the mean itself, and it keeps what was seen at pure noise.
+#[test]
+fn a_running_mean_keeps_what_the_first_steps_saw() {
+    let echo = Echo(process(2));
+    let examples: Vec<u32> = (0..400).collect();
+    let right = |running_mean, steps| {
+        let config = SampleConfig { running_mean, ..config(SamplerKind::Argmax, steps) };
+        let (mut told, mut last) = (Vec::new(), Vec::new());
+        last.extend(
+            sample_logits(&echo, &echo.0, &config, (&examples, 1), |p| told.push(p.logits().unwrap())).unwrap(),
+        );
+        assert_eq!(told.len(), steps);
+        assert_eq!(told.last(), Some(&last), "the result is what the last step was told as");
+        last.chunks_exact(2).filter(|l| l[0] > l[1]).count()
+    };
+    assert_eq!(right(false, 1), right(true, 1), "of one step it is that step");
+    let [alone, mean] = [false, true].map(|m| right(m, 8));
+    assert!(mean > alone + 20, "{mean} and {alone} of 400 right");
+
+    let two = SampleConfig { running_mean: true, ..config(SamplerKind::Argmax, 3) };
+    let e = sample_logits(&echo, &echo.0, &two, (&examples, 2), |_| ()).unwrap_err().to_string();
+    assert!(e.contains("sample.running_mean") && e.contains("2 are sampled"), "{e}");
+}
+
 #[test]
 fn a_cached_condition_gives_the_same_logits() {
     let sizes = Sizes { vocab: 11, tokens: 5 };

@@ -23,8 +23,8 @@ fn answers_are_those_of_the_command() {
         for (body, flags) in [
             (json!({}), &[][..]),
             (
-                json!({"steps": 7, "seed": 3, "guidance": 1.5, "votes": 3}),
-                &["--steps", "7", "--seed", "3", "--guidance", "1.5", "--votes", "3"],
+                json!({"steps": 7, "seed": 3, "guidance": 1.5, "votes": 3, "running_mean": true}),
+                &["--steps", "7", "--seed", "3", "--guidance", "1.5", "--votes", "3", "--running-mean"],
             ),
         ] {
             let mut body = body;

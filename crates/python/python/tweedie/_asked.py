@@ -24,6 +24,7 @@ class Classifying(Sampling, total=False):
     """What :meth:`Model.classify` knows."""
 
     guidance: Optional[float]
+    running_mean: Optional[bool]
     votes: Optional[int]
 
 
@@ -68,6 +69,8 @@ def checked(asked: dict[str, Any]) -> dict[str, Any]:
             x = not_negative(name, x)
         elif name in REAL:
             x = real(name, x)
+        elif name == "running_mean":
+            x = flag(name, x)
         elif not isinstance(x, str):
             raise TypeError(f"{name} is a name, not {type(x).__name__}")
         told[name] = x
@@ -109,6 +112,13 @@ def positive(name: str, x: Any) -> int:
     if n < 1:
         raise ValueError(f"{name} = {n}; it is at least 1")
     return n
+
+
+def flag(name: str, x: Any) -> bool:
+    """True or false, NumPy's among them."""
+    if not isinstance(x, bool) and type(x).__name__ not in ("bool_", "bool"):
+        raise TypeError(f"{name} = {x!r}; it is True or False")
+    return bool(x)
 
 
 def real(name: str, x: Any) -> float:

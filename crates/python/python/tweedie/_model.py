@@ -99,6 +99,7 @@ class Model:
         *,
         steps: Optional[int] = None,
         guidance: Optional[float] = None,
+        running_mean: Optional[bool] = None,
         votes: Optional[int] = None,
         sampler: Union[str, Sampler, None] = None,
         schedule: Union[str, Schedule, None] = None,
@@ -106,8 +107,8 @@ class Model:
     ) -> Any:
         """What is on an image: an :class:`Answer`, or a list of them for several images.
 
-        An answer does not depend on what else is asked for. Steps, guidance, votes, sampler and seed go to the sampler, whose class
-        is ``answer.sampled``; ``answer.probabilities`` are the model's posterior.
+        An answer does not depend on what else is asked for. Steps, guidance, running_mean, votes, sampler and seed go to the sampler,
+        whose class is ``answer.sampled``; ``answer.probabilities`` are the model's posterior.
 
         >>> import tweedie
         >>> model = tweedie.load("embedded:digits")
@@ -117,7 +118,7 @@ class Model:
         """
         self._is("class", "classify")
         every, single = _images.many(images)
-        asked, own, along = self._asked(sampler, schedule, steps=steps, guidance=guidance, votes=votes, seed=seed)
+        asked, own, along = self._asked(sampler, schedule, steps=steps, guidance=guidance, running_mean=running_mean, votes=votes, seed=seed)
         answers = [self._answer(told) for told in self._native.classify(every, asked, along, own)]
         return answers[0] if single else answers
 
@@ -248,6 +249,7 @@ class Model:
         candidates: Optional[int] = None,
         steps: Optional[int] = None,
         guidance: Optional[float] = None,
+        running_mean: Optional[bool] = None,
         sampler: Optional[str] = None,
         unmask: Optional[str] = None,
         uncommitted: Optional[float] = None,
@@ -276,7 +278,7 @@ class Model:
         native = None if image is None else _images.one(image)
         asked, own, along = self._asked(
             sampler, schedule, steps=steps, guidance=guidance, unmask=unmask, uncommitted=uncommitted, correction=correction, stagger=stagger, seed=seed,
-            candidates=candidates,
+            running_mean=running_mean, candidates=candidates,
         )  # fmt: skip
         if own is not None or along is not None:
             raise ValueError("a trace has built-in samplers and schedules; one of your own sees each step by itself")
@@ -295,7 +297,13 @@ class Model:
         return Trace(self, name, about, None if native is None else self._native.preview(native))
 
     def logits(
-        self, images: Any, *, steps: Optional[int] = None, guidance: Optional[float] = None, seed: Optional[int] = None
+        self,
+        images: Any,
+        *,
+        steps: Optional[int] = None,
+        guidance: Optional[float] = None,
+        running_mean: Optional[bool] = None,
+        seed: Optional[int] = None,
     ) -> _tweedie.Tensor:
         """Class logits of the sampler's last step, a :class:`Tensor` [B, V] on the model's device: ``torch.from_dlpack`` takes it
         without a copy, and ``np.asarray`` where it lies on the CPU.
@@ -309,7 +317,7 @@ class Model:
         ((1, 10), 4)
         """
         self._is("class", "logits")
-        asked, _, _ = self._asked(None, None, steps=steps, guidance=guidance, seed=seed)
+        asked, _, _ = self._asked(None, None, steps=steps, guidance=guidance, running_mean=running_mean, seed=seed)
         return self._native.logits(self._prepared(images), asked)
 
     def _prepared(self, images: Any) -> _tweedie.Tensor:

@@ -97,6 +97,7 @@ pub const CLASSIFY: &[Field] = &[
     GUIDANCE,
     SAMPLER,
     SEED,
+    field("running_mean", Kind::Bool, "Steps go by the mean of the logits of all steps so far"),
     field("votes", Kind::Int(1, MOST_ROWS), "Majority over this many draws"),
     TOP,
     STREAM,

@@ -64,6 +64,7 @@ fn sample(model: &Described, f: &Fields) -> Result<SampleConfig> {
         seed: f.int("seed"),
         candidates: f.size("candidates"),
         rank: f.named("rank"),
+        running_mean: f.get("running_mean").map(|_| f.flag("running_mean")),
         votes: f.size("votes"),
     };
     wishes.over(&model.sample, model.facts).map_err(|r| Problem::field(r.field, r.in_fields()))

@@ -59,6 +59,7 @@ impl Config {
         self.check_token_times()?;
         self.check_evidence()?;
         self.check_direct()?;
+        self.sample.check_running_mean(self.sizes().tokens)?;
         self.sample.check()
     }
 

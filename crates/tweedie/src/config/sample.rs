@@ -123,6 +123,9 @@ pub struct SampleConfig {
     /// How many times as long as a token's own the way from noise to text is, for TDD with per-token time: 1 is one time for all tokens; more, and
     /// they start one after another, in random order; 0: as the model was trained (`train.stagger`). A commit order takes no notice.
     pub stagger: usize,
+    /// Classes: steps go by the mean of the logits of all steps so far, not by those of the last one alone. With a single token later steps
+    /// see nothing but the sampler's own guess; the mean keeps what the first ones saw.
+    pub running_mean: bool,
     /// Predictions are the majority over this many independent draws.
     pub votes: usize,
     /// Texts written for each image, of which the best is kept.
@@ -151,6 +154,16 @@ impl SampleConfig {
         within("sample.uncommitted", self.uncommitted, 0.0..=1.0)?;
         within("sample.stagger", self.stagger, 0..=MOST_STAGGER)?;
         within("sample.correction", self.correction, 0.0..1.0)
+    }
+
+    /// Refuse the running mean of logits where there are several tokens: what later steps see of the others would count for less.
+    pub(crate) fn check_running_mean(&self, tokens: usize) -> Result<()> {
+        match self.running_mean && tokens > 1 {
+            true => Err(Error::Input(format!(
+                "sample.running_mean goes with a class, one token; {tokens} are sampled here"
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// Whether a TDD model with per-token time commits its tokens one after another.
@@ -188,6 +201,7 @@ impl Default for SampleConfig {
             uncommitted: 0.0,
             correction: 0.0,
             stagger: 0,
+            running_mean: false,
             votes: 1,
             candidates: 1,
             rank: Rank::Bound,

@@ -78,6 +78,8 @@ pub struct Wishes {
     pub candidates: Option<usize>,
     /// Which is the best.
     pub rank: Option<Rank>,
+    /// Whether a class is chosen by the mean of the logits of all steps so far.
+    pub running_mean: Option<bool>,
     /// Draws of a classifier, of which the majority counts.
     pub votes: Option<usize>,
 }
@@ -97,6 +99,7 @@ impl Wishes {
             seed: self.seed.unwrap_or(own.seed),
             candidates: self.candidates.unwrap_or(own.candidates),
             rank: self.rank.unwrap_or(own.rank),
+            running_mean: self.running_mean.unwrap_or(own.running_mean),
             votes: self.votes.unwrap_or(own.votes),
             ..own.clone()
         };

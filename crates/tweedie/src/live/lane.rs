@@ -16,7 +16,7 @@ use crate::config::{Start, Unmasking};
 use crate::error::{Error, Result};
 use crate::process::{Process, Times, Update};
 use crate::sample::{BuiltIn, DRAWS, Estimate, REMASKS, REVEALS, STREAM, Shares, Staggered};
-use crate::sample::{factors, guidance_at, shares};
+use crate::sample::{factors, guidance_at, running_mean, shares, shares_of_mean};
 
 /// What a row is to its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +52,8 @@ pub(super) struct Row {
     pub pinned: Vec<bool>,
     /// Classes that may not be chosen, a bit each.
     pub bans: Vec<u32>,
-    /// Row of [`Lane::carried`] that holds its vectors.
-    pub carried: Option<u32>,
+    /// Its row in the batch of the step before.
+    pub was: Option<u32>,
 }
 
 impl Row {
@@ -111,11 +111,13 @@ pub(super) struct Lane {
     pub rows: Vec<Row>,
     /// What a sampler that needs more than tokens carries: W·y_t, f32 \[rows, N, d\].
     carried: Option<Tensor>,
+    /// The mean of the logits so far, f32 \[rows, 1, V\] or wider.
+    mean: Option<Tensor>,
 }
 
 impl Lane {
     pub fn new(kind: Kind) -> Lane {
-        Lane { kind, rows: Vec::new(), carried: None }
+        Lane { kind, rows: Vec::new(), carried: None, mean: None }
     }
 
     /// Take one step of all rows; those that are over leave.
@@ -130,7 +132,11 @@ impl Lane {
         };
         let weights = batch.weights(self.kind.guided);
         let (logits, weight) = net.logits(&shown, &batch.places(), &batch.times(self.kind.walk), weights.as_deref())?;
-        let picked = Picked { batch: &batch, logits: &logits, weight: weight.as_ref(), banned };
+        let (logits, weight) = match self.kind.running_mean {
+            true => (&*self.mean.insert(batch.running_mean(&logits, weight.as_ref(), self.mean.as_ref())?), None),
+            false => (&logits, weight.as_ref()),
+        };
+        let picked = Picked { batch: &batch, logits, weight, banned };
         let (read, revealed) = match self.kind.walk {
             Walk::Masked { drawn, unmask } => {
                 let chosen = picked.choose(drawn, false)?;
@@ -163,7 +169,7 @@ impl Lane {
             }
         };
         let all = match net.trained.tokenizer {
-            None => All::Classes(batch.class_logits(&logits, weights.as_deref().filter(|_| weight.is_some()))?),
+            None => All::Classes(batch.class_logits(logits, weights.as_deref().filter(|_| weight.is_some()))?),
             Some(_) if self.rows.iter().any(|row| row.probabilities) => All::Tokens(picked.probabilities()?),
             Some(_) => All::Untold,
         };
@@ -179,7 +185,7 @@ impl Lane {
         all: &All,
     ) -> Vec<Told> {
         let n = net.model().sizes().tokens;
-        let (masked, carries) = (matches!(self.kind.walk, Walk::Masked { .. }), self.carried.is_some());
+        let masked = matches!(self.kind.walk, Walk::Masked { .. });
         let mut told = Vec::with_capacity(self.rows.len());
         for (r, row) in self.rows.iter_mut().enumerate() {
             let at = r * n..(r + 1) * n;
@@ -195,7 +201,7 @@ impl Lane {
                     read.log_probs[at.clone()].copy_from_slice(&log_probs[at.clone()]);
                 }
             }
-            row.carried = carries.then_some(r as u32);
+            row.was = Some(r as u32);
             row.at += 1;
             let step = (row.role == Role::Sample(0)).then(|| live_step(net, row, t, &read, r, all));
             let end = last.then(|| End {
@@ -292,7 +298,7 @@ impl<'a> Batch<'a> {
         };
         let by = self.by(|row, i| match row {
             row if per_token && row.fixed[i] != FREE => process.renoise(Process::FIRST),
-            row if row.carried.is_some() => Update { clean: 0.0, keep: 1.0, noise: 0.0 },
+            row if carried.is_some() && row.was.is_some() => Update { clean: 0.0, keep: 1.0, noise: 0.0 },
             row if row.at == 0 => pure(row),
             row => renoised(row, i),
         })?;
@@ -304,11 +310,19 @@ impl<'a> Batch<'a> {
         Ok(blend(&by, first, before.as_ref(), Some(&fresh))?.reshape(fresh.shape())?)
     }
 
+    /// The rows' mean logits with those of one more step, guided; `before` as it was left by the batch before.
+    fn running_mean(&self, logits: &Tensor, weight: Option<&Tensor>, before: Option<&Tensor>) -> Result<Tensor> {
+        let before = before.map(|all| self.gather(all)).transpose()?;
+        let by = self.rows.iter().flat_map(|row| shares_of_mean(row.at)).map(|x| x as f32).collect();
+        let by = Tensor::from_f32(&self.device, &[self.rows.len(), 3], by)?;
+        running_mean(logits, weight, before.as_ref(), &by)
+    }
+
     /// The rows' vectors among `all` \[…, N, d\]; of rows that have none the first.
     fn gather(&self, all: &Tensor) -> Result<Tensor> {
         let (tape, d) = (Tape::inference(), all.width());
         let table = tape.constant(all.reshape(&[all.shape()[0], self.n * d])?);
-        let ids: Vec<u32> = self.rows.iter().map(|row| row.carried.unwrap_or(0)).collect();
+        let ids: Vec<u32> = self.rows.iter().map(|row| row.was.unwrap_or(0)).collect();
         let ids = Tensor::from_u32(&self.device, &[ids.len()], ids)?;
         Ok(embed(&tape, &table, &ids, DType::F32)?.value().reshape(&[self.rows.len(), self.n, d])?)
     }

@@ -219,7 +219,7 @@ impl LiveModel {
             fixed: committed.clone(),
             pinned: kept.tokens.iter().map(|t| *t != FREE).collect(),
             bans: kept.bans.clone(),
-            carried: None,
+            was: None,
         };
         for (i, address) in rows.into_iter().enumerate() {
             self.lane(&path).rows.push(row(Role::Sample(i), &path, address, at, &tokens));

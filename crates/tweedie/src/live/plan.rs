@@ -17,6 +17,7 @@ use crate::trained::Trained;
 pub(super) struct Kind {
     pub guided: bool,
     pub noise: NoiseKind,
+    pub running_mean: bool,
     pub walk: Walk,
 }
 
@@ -119,13 +120,18 @@ impl Path {
         let sample = &t.sampling(sample);
         let (m, process) = (&t.model, &t.process);
         let sizes = m.sizes();
+        sample.check_running_mean(sizes.tokens)?;
         let guided = sample.guidance != 1.0;
         if !m.is_tdd() {
             let drawn = matches!(sample.sampler, SamplerKind::Multinomial | SamplerKind::Ancestral);
             let times = process.schedule().spaced(sample.steps_masked(sizes.tokens));
             let steps = times.windows(2).map(|pair| Times { t: pair[0], s: pair[1] }).collect();
             let walk = Walk::Masked { drawn, unmask: sample.unmask };
-            return Ok(Path { kind: Kind { guided, noise: NoiseKind::Auto, walk }, sample: sample.clone(), steps });
+            return Ok(Path {
+                kind: Kind { guided, noise: NoiseKind::Auto, running_mean: false, walk },
+                sample: sample.clone(),
+                steps,
+            });
         }
         let per_token = m.per_token_time();
         let planned = planned_steps(process, sample, per_token, (sizes.tokens, sizes.vocab))?;
@@ -135,7 +141,8 @@ impl Path {
             BuiltIn::Confident(s) => s.steps(planned),
             BuiltIn::Staggered(s) => s.steps(planned),
         };
-        let kind = Kind { guided, noise: sample.noise, walk: Walk::Noisy(sampler) };
+        let running_mean = sample.running_mean;
+        let kind = Kind { guided, noise: sample.noise, running_mean, walk: Walk::Noisy(sampler) };
         Ok(Path { kind, sample: sample.clone(), steps })
     }
 

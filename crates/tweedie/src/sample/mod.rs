@@ -11,6 +11,8 @@
 //! | ddim | [`Process::ddim`] | the prediction |
 //! | ancestral | [`Process::reverse`] | the prediction, or one-hot (`sample.posterior_mean`) |
 //!
+//! Of a class, one token, a step may go by the mean of the logits so far (`sample.running_mean`, `running_mean.rs`).
+//!
 //! Clean tokens, where a model was trained with per-token time ([`At::tokens`]), are always at s = 1: those that are fixed, and with
 //! `sample.unmask = "confident"`, the commit order, those that are committed (`confident.rs`). With `sample.stagger` each token has a time of
 //! its own (`staggered.rs`).
@@ -31,6 +33,7 @@ mod network;
 mod noise;
 mod posterior;
 mod reverse;
+mod running_mean;
 mod sampler;
 mod shares;
 mod staggered;
@@ -49,6 +52,7 @@ pub use network::Conditioned;
 pub(crate) use network::{guides_features, head, projection};
 pub use noise::{Projection, cholesky, gram};
 pub use posterior::Posterior;
+pub(crate) use running_mean::{running_mean, shares_of_mean};
 pub(crate) use sampler::{BuiltIn, Estimate, Linear};
 pub use sampler::{Sampler, sampler_of};
 pub(crate) use shares::{Shares, shares};

@@ -6,8 +6,9 @@ use tweedie_engine::Tensor;
 use super::addresses::Addresses;
 use super::denoise::{At, Denoise, TokenTimes, predict};
 use super::limits::Limits;
+use super::running_mean::{running_mean, shares_of_mean};
 use super::sampler::Sampler;
-use super::state::{Asked, Batch, Clean, Prediction, State};
+use super::state::{Asked, Batch, Clean, Prediction, State, scalars};
 use super::{Projection, guidance_at, planned_steps};
 use crate::config::SampleConfig;
 use crate::error::{Error, Result};
@@ -41,11 +42,13 @@ impl Reverse<'_> {
         if examples == 0 || self.tokens == 0 {
             return Err(Error::Input("there is nothing to sample".into()));
         }
+        config.check_running_mean(self.tokens)?;
         let batch = Batch { projection, process, addresses, tokens: self.tokens, limits };
         let mut state = State::start(&batch, config.start, per_token_time)?;
         let steps = sampler.steps(planned_steps(process, config, per_token_time, (self.tokens, vocab))?);
         check_steps(&steps, process.steps())?;
         denoiser.prepare(&self.times_shown(&steps.iter().map(|at| at.t).collect::<Vec<_>>()))?;
+        let mut mean = None;
         let all_times: Vec<usize> = (1..=process.steps()).collect();
         for (i, &at) in steps.iter().enumerate() {
             interrupt::check()?;
@@ -57,6 +60,10 @@ impl Reverse<'_> {
             let logits = |pairs| if pairs { denoiser.logits_of_pairs(&u, when) } else { denoiser.logits(&u, when) };
             let (logits, guidance) = predict(w, || denoiser.guided(&u, when, w), logits)?;
             self.check_logits(&logits, guidance.is_some(), vocab)?;
+            let (logits, guidance) = match config.running_mean {
+                true => (&*mean.insert(self.with_step(i, &logits, guidance, mean.as_ref())?), None),
+                false => (&logits, guidance),
+            };
             let (words, fixed) = (addresses.words.later(i as u32), state.fixed().cloned());
             let asked = Asked {
                 tokens: self.tokens,
@@ -67,7 +74,7 @@ impl Reverse<'_> {
                 top: self.trace.unwrap_or(0),
                 last,
             };
-            let prediction = Prediction { t: at.t, logits: &logits, guidance, examples, vocab, asked };
+            let prediction = Prediction { t: at.t, logits, guidance, examples, vocab, asked };
             if last && !self.choose_last {
                 return each(&prediction, None);
             }
@@ -79,6 +86,13 @@ impl Reverse<'_> {
             each(&prediction, Some(&taken))?;
         }
         Ok(())
+    }
+
+    /// The mean of the logits of steps 0 to `i`, guided, from that of the steps before.
+    fn with_step(&self, i: usize, logits: &Tensor, guidance: Option<f32>, before: Option<&Tensor>) -> Result<Tensor> {
+        let device = logits.device();
+        let weight = guidance.map(|w| scalars(&device, [w as f64])).transpose()?;
+        running_mean(logits, weight.as_ref(), before, &scalars(&device, shares_of_mean(i))?)
     }
 
     /// A denoiser may be anybody's: what it returns must be a row of logits for each token, or two of them as `pairs`.

@@ -61,6 +61,7 @@ pub fn posterior(args: &Args, loaded: &Loaded, source: &Source, sample: &SampleC
         sampler: "posterior".into(),
         steps: 1,
         guidance: 1.0,
+        running_mean: false,
         votes: Posterior::DRAWS,
         temperature: Some(loaded.trained.temperature.unwrap_or(1.0)),
         report: seen.scores(classes).report(),

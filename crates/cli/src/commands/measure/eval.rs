@@ -52,6 +52,9 @@ pub struct Args {
     /// Follow the noise levels of another schedule
     #[arg(long, value_name = "NAME", value_parser = SCHEDULES)]
     pub schedule: Option<String>,
+    /// Classes: steps go by the mean of the logits of all steps so far; false: by those of the last one
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub running_mean: Option<bool>,
     /// Majority over this many draws (reported as such)
     #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
     pub votes: Option<usize>,
@@ -83,6 +86,9 @@ pub struct Row {
     pub sampler: String,
     pub steps: usize,
     pub guidance: f32,
+    /// Whether steps went by the mean of the logits so far.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub running_mean: bool,
     pub votes: usize,
     /// Of the posterior.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,6 +132,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let mut base = loaded.config.sample.clone();
     base.votes = args.votes.unwrap_or(base.votes).max(1);
+    base.running_mean = args.running_mean.unwrap_or(base.running_mean);
     base.seed = args.seed.unwrap_or(base.seed);
     base.schedule = args.schedule.clone().unwrap_or(base.schedule);
     base.start = args.start.unwrap_or(base.start);
@@ -164,6 +171,7 @@ pub fn run(args: &Args) -> Result<()> {
                     sampler: name(sampler),
                     steps,
                     guidance,
+                    running_mean: base.running_mean,
                     votes: base.votes,
                     temperature: None,
                     report,
@@ -173,7 +181,15 @@ pub fn run(args: &Args) -> Result<()> {
     }
     if let Some(m) = evaluate::direct_path(&loaded.trained, source, &loaded.config, args.limit)? {
         let report = m.report();
-        rows.push(Row { sampler: "direct path".into(), steps: 0, guidance: 1.0, votes: 1, temperature: None, report });
+        rows.push(Row {
+            sampler: "direct path".into(),
+            steps: 0,
+            guidance: 1.0,
+            running_mean: false,
+            votes: 1,
+            temperature: None,
+            report,
+        });
     }
     rows.push(answers::posterior(args, &loaded, source, &base)?);
     if args.model.json {
@@ -213,8 +229,11 @@ fn text(rows: &[Row], tdd: bool, classes: Option<&[String]>) -> String {
             "AUROC" => r.report.auroc.map_or("–".into(), |a| format!("{a:.3}")),
             _ => r.report.examples.to_string(),
         };
-        let name = if tdd || r.temperature.is_some() { r.sampler.as_str() } else { "MDD (one pass)" };
-        table.row(std::iter::once(name.to_string()).chain(heads.iter().map(cell)).collect());
+        let name = match tdd || r.temperature.is_some() {
+            true => r.sampler.clone() + if r.running_mean { ", running mean" } else { "" },
+            false => "MDD (one pass)".into(),
+        };
+        table.row(std::iter::once(name).chain(heads.iter().map(cell)).collect());
     }
     let mut out = table.shown();
     if let Some(t) = rows.last().and_then(|r| r.temperature) {

@@ -151,6 +151,11 @@ fn check(args: &Args, loaded: &Loaded) -> Result<()> {
         (text && args.text.candidates.is_some(), "--candidates", "samples of text are not chosen among"),
         (!text && args.text.samples > 0, "--samples", "captions are of the images there are; see --limit"),
         (args.votes.is_some(), "--votes", "captions are not voted on"),
+        (
+            args.running_mean.is_some(),
+            "--running-mean",
+            "later steps see the other words, which a mean of all steps would wash out",
+        ),
         (args.start.is_some(), "--start", "sequences start from noise"),
         (args.per_class, "--per-class", "sequences have no classes"),
         (args.calibrate, "--calibrate", "a temperature is fitted for classes"),

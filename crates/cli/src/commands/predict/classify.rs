@@ -31,6 +31,9 @@ pub struct Args {
     /// Guidance weight of the sampler
     #[arg(long, value_name = "W")]
     guidance: Option<f32>,
+    /// Steps of the sampler go by the mean of the logits of all steps so far; false: by those of the last one
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    running_mean: Option<bool>,
     /// Majority over this many draws of the sampler
     #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
     votes: Option<usize>,
@@ -71,6 +74,7 @@ fn classifier<'a>(args: &Args, loaded: &'a Loaded) -> Result<Classifier<'a>> {
     let mut sample = loaded.config.sample.clone();
     sample.steps = args.steps.unwrap_or(sample.steps);
     sample.guidance = args.guidance.unwrap_or(sample.guidance);
+    sample.running_mean = args.running_mean.unwrap_or(sample.running_mean);
     sample.votes = args.votes.unwrap_or(sample.votes);
     sample.seed = args.seed.unwrap_or(sample.seed);
     Ok(Classifier::new(&loaded.trained, &sample)?)

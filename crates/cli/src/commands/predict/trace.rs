@@ -31,6 +31,9 @@ pub struct Args {
     /// Guidance weight
     #[arg(long, value_name = "W")]
     guidance: Option<f32>,
+    /// Classes: steps go by the mean of the logits of all steps so far; false: by those of the last one
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    running_mean: Option<bool>,
     /// How a noisy vector becomes the next one
     #[arg(long, value_name = "NAME", value_parser = one_of::<SamplerKind>(SAMPLERS))]
     sampler: Option<SamplerKind>,
@@ -101,6 +104,7 @@ pub fn run(args: &Args) -> Result<()> {
     sample.steps = args.steps.unwrap_or(sample.steps);
     sample.guidance = args.guidance.unwrap_or(sample.guidance);
     sample.seed = args.seed.unwrap_or(sample.seed);
+    sample.running_mean = args.running_mean.unwrap_or(sample.running_mean);
     sample.votes = 1;
     sample.sampler = args.sampler.unwrap_or(sample.sampler);
     if sample.steps == 0 || args.top == 0 || args.top > 8 {

@@ -100,6 +100,7 @@ impl WritingArgs {
             seed: self.seed,
             candidates: self.candidates,
             rank: self.rank,
+            running_mean: None,
             votes: None,
         };
         Ok(asked.over(&loaded.config.sample, Facts::of(&loaded.trained.model))?)

@@ -60,7 +60,7 @@ pub const FEWER: usize = 8;
 
 /// The paper's model as settings over a recipe: network, process, targets and sampler. What the paper leaves open (its schedule, the weight of
 /// guidance) is as its code base for diffusion has it, cosine, or the recipe's.
-pub const PAPER: [&str; 13] = [
+pub const PAPER: [&str; 14] = [
     "model.denoiser.kind=transformer",
     "model.denoiser.condition_attention=full",
     "model.denoiser.positions=waves",
@@ -71,6 +71,7 @@ pub const PAPER: [&str; 13] = [
     "train.clean_tokens=0.0",
     "train.pure_noise=0.0",
     "sample.sampler=argmax",
+    "sample.running_mean=false",
     "sample.schedule=",
     "sample.guidance_shape=constant",
     "sample.candidates=1",

@@ -44,6 +44,12 @@ fn subjects() -> Result<Vec<Subject>> {
     let one = |label, model, text, sample| Subject { label, model, text, sample };
     Ok(vec![
         one("class argmax", digits.clone(), false, sample.clone()),
+        one(
+            "class ddim, running mean",
+            digits.clone(),
+            false,
+            SampleConfig { running_mean: true, ..by(SamplerKind::Ddim) },
+        ),
         one("class softmax", digits, false, by(SamplerKind::Softmax)),
         one("caption multinomial", shapes.clone(), true, by(SamplerKind::Multinomial)),
         one("caption ddim", shapes, true, by(SamplerKind::Ddim)),

@@ -75,6 +75,7 @@ fn subjects() -> Result<Vec<Subject>> {
     let wide = |label, model, sample| Subject { label, model, vocab: LARGE, tokens: 16, sample };
     Ok(vec![
         one("class argmax dense", digits.clone(), sample.clone()),
+        one("class argmax, running mean", digits.clone(), SampleConfig { running_mean: true, ..sample.clone() }),
         one("class multinomial exact, 2 votes", digits.clone(), drawn),
         one("class ddim", digits.clone(), by(SamplerKind::Ddim)),
         one("class softmax dit", kind(DenoiserKind::Dit), by(SamplerKind::Softmax)),
