@@ -45,6 +45,8 @@ pub(crate) struct Denoiser {
     config: DenoiserConfig,
     tokens: usize,
     cond_tokens: usize,
+    /// Of these, the first ones, which the direct path reads.
+    direct_tokens: usize,
     token_in: TokenIn,
     condition: Option<Condition>,
     /// Learned positions of the condition tokens and, unless rotary, of the noisy ones.
@@ -89,6 +91,8 @@ pub(crate) struct DenoiserSpec {
     pub cond_dim: usize,
     /// Condition tokens; 0: there is no condition.
     pub cond_tokens: usize,
+    /// Of these, the first ones, whose mean the direct path leads to the head.
+    pub direct_tokens: usize,
     /// Blocks before this one in the whole network: numbers the drop-path streams.
     pub blocks_before: usize,
 }
@@ -156,6 +160,7 @@ impl Denoiser {
             config: c.clone(),
             tokens: a.tokens,
             cond_tokens: a.cond_tokens,
+            direct_tokens: a.direct_tokens,
             token_in,
             condition,
             pos,
@@ -231,9 +236,9 @@ impl Denoiser {
 
     /// What the direct path leads to the head, \[B, 1, width\]: of several class tokens the mean.
     fn direct_path(&self, tape: &Tape, encoded: &Var) -> Result<Var> {
-        Ok(match self.cond_tokens {
-            1 => encoded.clone(),
-            n => tokens::mean_tokens(tape, encoded, 0..n)?,
+        Ok(match (self.cond_tokens, self.direct_tokens) {
+            (1, _) => encoded.clone(),
+            (_, n) => tokens::mean_tokens(tape, encoded, 0..n)?,
         })
     }
 

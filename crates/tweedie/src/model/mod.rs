@@ -60,11 +60,9 @@ fn plan(config: &ModelConfig, sizes: Sizes) -> Result<(Plan, Network)> {
         config.encoder.check()?;
     }
     config.denoiser.check(sizes.tokens)?;
-    if config.denoiser.direct && (!image || config.pool == Pool::All) {
-        let what = "direct = true leads from one vector of the image to the head: it needs";
-        return Err(Error::Input(format!(
-            "model.denoiser: {what} model.condition = \"image\" and a pool of cls or mean"
-        )));
+    if config.denoiser.direct && !image {
+        let what = "direct = true leads from the image to the head: it needs";
+        return Err(Error::Input(format!("model.denoiser: {what} model.condition = \"image\"")));
     }
     if config.denoiser.evidence && config.method == Method::Tdd && sizes.vocab > evidence::MOST_CLASSES {
         return Err(Error::Input(format!(
@@ -97,6 +95,7 @@ fn plan(config: &ModelConfig, sizes: Sizes) -> Result<(Plan, Network)> {
                 (Conditioning::Image, Pool::Cls) => e.class_tokens,
                 (Conditioning::Image, Pool::Mean) => 1,
             },
+            direct_tokens: if config.pool == Pool::Mean { 1 } else { e.class_tokens },
             blocks_before: if image { e.depth } else { 0 },
         };
         Head::Denoiser(Box::new(Denoiser::plan(&mut plan, "denoiser", &config.denoiser, config.gelu, spec)))
@@ -227,7 +226,11 @@ impl Model {
             ));
         };
         let (n, class) = (self.config.encoder.tokens(), self.config.encoder.class_tokens);
-        let wanted = if self.config.pool == Pool::Cls { 0..class } else { 0..n };
+        let wanted = match (self.config.pool, &self.network.head) {
+            // A linear head reads no patches.
+            (Pool::Cls, _) | (Pool::All, Head::Linear(_)) => 0..class,
+            _ => 0..n,
+        };
         let z = encoder.forward(p, &self.ids, images, wanted)?;
         Ok(match self.config.pool {
             Pool::Cls => z,
@@ -363,7 +366,7 @@ impl Model {
 
     /// MDD's features: the condition of its single, always masked token, \[B, width\]; of several class tokens their mean.
     pub fn masked_features(&self, p: &Pass, cond: &Var) -> Result<Var> {
-        let several = self.config.pool == Pool::Cls && self.config.encoder.class_tokens > 1;
+        let several = self.config.pool != Pool::Mean && self.config.encoder.class_tokens > 1;
         let mean =
             several.then(|| tokens::mean_tokens(p.tape, cond, 0..self.config.encoder.class_tokens)).transpose()?;
         let cond = mean.as_ref().unwrap_or(cond);
