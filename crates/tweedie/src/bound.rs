@@ -21,8 +21,10 @@ use crate::model::{Context, Input, Model, Pass};
 use crate::process::Process;
 use crate::trained::Trained;
 
+mod flow;
 mod path;
 
+pub use flow::FlowBound;
 pub use path::{BoundPath, RevealBound, StaggeredBound};
 
 /// Stream of the noise in y_t; and of the times and masks.
@@ -383,6 +385,10 @@ pub fn of_trained_along(
     match path {
         BoundPath::Shared => TddBound::new(process, vocab, draws, seed)?.of(&network, &device, batch),
         BoundPath::Staggered(stagger) => StaggeredBound { process, stagger, draws, seed }.of(&network, &device, batch),
+        BoundPath::Flow(stagger) => {
+            let denoiser = crate::sample::Conditioned::new(&t.model, images, 1, false)?;
+            FlowBound { process, stagger, steps: draws, seed }.of(&denoiser, batch)
+        }
         BoundPath::Masked(group) if t.model.is_tdd() => {
             RevealBound { process, group, draws, seed }.of(&network, &device, batch)
         }

@@ -3,11 +3,12 @@
 //! Seeds are fixed; statistical bounds are 5 standard errors.
 
 use tweedie::bound::{
-    BoundPath, Bounds, Conditioned, MddBound, Predict, RevealBound, Score, StaggeredBound, TddBound, TokenBatch,
+    BoundPath, Bounds, Conditioned, FlowBound, MddBound, Predict, RevealBound, Score, StaggeredBound, TddBound,
+    TokenBatch,
 };
 use tweedie::config::{Method, ModelConfig};
 use tweedie::model::{DenoiserConfig, Input, Model, Sizes};
-use tweedie::sample::draw;
+use tweedie::sample::{At, Denoise, draw};
 use tweedie::{Process, Result, Schedule, ScheduleKind};
 use tweedie_engine::{DType, Device, Tensor, rng};
 
@@ -457,6 +458,71 @@ fn every_staggered_path_reaches_the_entropy() {
     assert!(StaggeredBound { draws: 0, ..bound }.of(&predict, &Device::Cpu, &few).is_err());
 }
 
+/// The exact posterior as a denoiser, at the time of each token.
+impl Denoise for Triples {
+    fn vocab(&self) -> usize {
+        2
+    }
+
+    fn per_token_time(&self) -> bool {
+        true
+    }
+
+    fn logits(&self, noisy: &Tensor, at: At) -> Result<Tensor> {
+        let y = noisy.to_vec()?;
+        let times: Vec<usize> = match at.tokens {
+            None => vec![at.t; y.len() / 2],
+            Some(own) => own
+                .which
+                .to_vec_u32()?
+                .into_iter()
+                .map(|w| if w == 0 { at.t } else { own.times[w as usize - 1] })
+                .collect(),
+        };
+        let of = |i: usize| {
+            let first = i / 3 * 3;
+            let seen = |j: usize, k: u32| self.0.evidence(times[j]) * y[2 * j + k as usize] as f64;
+            let l = |t: usize| TRIPLES[t].ln() + (0..3).map(|j| seen(first + j, bit(t, j))).sum::<f64>();
+            let most = (0..8).map(l).fold(f64::MIN, f64::max);
+            let mut p = [1e-300; 2];
+            (0..8).for_each(|t| p[bit(t, i % 3) as usize] += (l(t) - most).exp());
+            p.map(|p| p.ln() as f32)
+        };
+        Ok(Tensor::from_f32(&Device::Cpu, noisy.shape(), (0..times.len()).flat_map(of).collect())?)
+    }
+}
+
+/// Along the flow each text pays for where it ends alone, so that the bound of the exact posterior comes to each text's own −ln p.
+#[test]
+fn the_flow_reaches_the_entropy() {
+    const EXAMPLES: u32 = 400;
+    let process = Process::new(Schedule::new(ScheduleKind::Cosine, 1000, 2).unwrap());
+    let predict = Triples(process.clone());
+    let ids: Vec<u32> = (0..EXAMPLES).collect();
+    let texts: Vec<usize> = ids.iter().map(|e| draw(&TRIPLES, uniform(5, *e))).collect();
+    let tokens: Vec<u32> = texts.iter().flat_map(|t| [0, 1, 2].map(|i| bit(*t, i))).collect();
+    let batch = TokenBatch { tokens: &tokens, n: 3, vocab: 2, examples: &ids, weights: None };
+    let off = |stagger: usize, steps: usize| {
+        let got = FlowBound { process: &process, stagger, steps, seed: 3 }.of(&predict, &batch).unwrap();
+        assert_eq!(got.tokens.len(), tokens.len());
+        let off: Vec<f64> = got.nats.iter().zip(&texts).map(|(nats, t)| nats + TRIPLES[*t].ln()).collect();
+        let mean = off.iter().sum::<f64>() / off.len() as f64;
+        let spread = off.iter().map(|x| (x - mean).powi(2)).sum::<f64>().sqrt() / off.len() as f64;
+        (mean, spread)
+    };
+    for stagger in [1, 3] {
+        let (mean, error) = off(stagger, 256 * stagger);
+        assert!(mean.abs() < 5.0 * error + 2e-3 && error < 5e-3, "stagger {stagger}: off by {mean:.4} ± {error:.4}");
+        // What a step gets wrong can be seen: few steps are not a bound's end.
+        let few = off(stagger, 16 * stagger);
+        assert!(few.0.abs() > mean.abs(), "stagger {stagger}: {few:?}");
+    }
+    let refused = FlowBound { process: &process, stagger: 3, steps: 47, seed: 0 }.of(&predict, &batch).unwrap_err();
+    assert!(refused.to_string().contains("48 or more"), "{refused}");
+    let wrong = TokenBatch { vocab: 3, ..batch };
+    assert!(FlowBound { process: &process, stagger: 1, steps: 16, seed: 0 }.of(&predict, &wrong).is_err());
+}
+
 #[test]
 fn paths_have_names() {
     for (name, path) in [
@@ -465,14 +531,19 @@ fn paths_have_names() {
         ("staggered:4", BoundPath::Staggered(4)),
         ("reveal", BoundPath::Masked(1)),
         ("groups:4", BoundPath::Masked(4)),
+        ("flow", BoundPath::Flow(1)),
+        ("flow:4", BoundPath::Flow(4)),
     ] {
         assert_eq!(name.parse(), Ok(path));
     }
+    assert_eq!((BoundPath::Shared.usual_draws(), BoundPath::Flow(4).usual_draws()), (8, 256));
     assert!(
         BoundPath::Masked(1).to_string().contains("masked path")
             && BoundPath::Masked(4).to_string().contains("4 tokens")
     );
-    for name in ["", "groups", "groups:0", "groups:-1", "groups:99999999", "masked", "staggered:0", "staggered:1025"] {
+    for name in
+        ["", "groups", "groups:0", "groups:-1", "groups:99999999", "masked", "staggered:0", "staggered:1025", "flow:0"]
+    {
         let e = name.parse::<BoundPath>().unwrap_err();
         assert!(e.contains("groups:N"), "{e}");
     }

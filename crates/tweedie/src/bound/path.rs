@@ -7,7 +7,7 @@ use std::str::FromStr;
 use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens};
 use tweedie_engine::{Device, Noise, Tensor};
 
-use super::{Bounds, MASKS, MddBound, Predict, STREAM, Score, TIMES, TddBound, TokenBatch, uniform};
+use super::{Bounds, FlowBound, MASKS, MddBound, Predict, STREAM, Score, TIMES, TddBound, TokenBatch, uniform};
 use crate::config::MOST_STAGGER;
 use crate::error::{Error, Result};
 use crate::loss::{staggered, start_of};
@@ -25,6 +25,8 @@ pub enum BoundPath {
     /// So many tokens at a time come to light and stay, in random order, while the others are masked, or pure noise: MDD's own, and that
     /// of TDD with per-token time.
     Masked(usize),
+    /// The deterministic flow of `ddim` ([`FlowBound`]), by the shared time (1) or a staggered path.
+    Flow(usize),
 }
 
 impl BoundPath {
@@ -37,17 +39,29 @@ impl BoundPath {
         }
     }
 
+    /// How many times per sequence, or steps of the flow, make a bound of whole data good enough to report.
+    pub fn usual_draws(self) -> usize {
+        match self {
+            BoundPath::Flow(stagger) => FlowBound::usual_steps(stagger),
+            _ => 8,
+        }
+    }
+
     /// Refuse a path that a model cannot go.
     pub fn check(self, t: &Trained) -> Result<()> {
         let wrong = |what: &str| Err(Error::Input(what.into()));
         match self {
-            BoundPath::Shared | BoundPath::Staggered(_) if !t.model.is_tdd() => {
+            BoundPath::Shared | BoundPath::Staggered(_) | BoundPath::Flow(_) if !t.model.is_tdd() => {
                 wrong("masked tokens have no noise; their bound is along the masked path (reveal, groups:N)")
             }
-            BoundPath::Masked(_) | BoundPath::Staggered(_) if t.model.is_tdd() && !t.model.per_token_time() => wrong(
-                "this model was trained with one time for all tokens; the masked path goes with train.clean_tokens, that and the staggered \
-                 ones with train.stagger",
-            ),
+            BoundPath::Masked(_) | BoundPath::Staggered(_) | BoundPath::Flow(2..)
+                if t.model.is_tdd() && !t.model.per_token_time() =>
+            {
+                wrong(
+                    "this model was trained with one time for all tokens; the masked path goes with train.clean_tokens, that and the \
+                     staggered ones with train.stagger",
+                )
+            }
             _ => Ok(()),
         }
     }
@@ -60,14 +74,17 @@ impl FromStr for BoundPath {
         let number = |prefix: &str, most: usize| {
             s.strip_prefix(prefix).and_then(|n| n.parse().ok()).filter(|n| (1..=most).contains(n))
         };
+        if let Some(stagger) = number("flow:", MOST_STAGGER).or((s == "flow").then_some(1)) {
+            return Ok(BoundPath::Flow(stagger));
+        }
         match (s, number("groups:", 1 << 16), number("staggered:", MOST_STAGGER)) {
             ("shared", ..) | (_, _, Some(1)) => Ok(BoundPath::Shared),
             ("reveal", ..) => Ok(BoundPath::Masked(1)),
             (_, Some(group), _) => Ok(BoundPath::Masked(group)),
             (_, _, Some(stagger)) => Ok(BoundPath::Staggered(stagger)),
             _ => Err(format!(
-                "{s:?}: a path is shared, staggered:N (N times as long as a token's own, at most 1024), reveal (one token at a time) or groups:N \
-                 (N at a time, at least 1)"
+                "{s:?}: a path is shared, staggered:N (N times as long as a token's own, at most 1024), flow or flow:N (without noise on the way, by \
+                 the shared time or a staggered path), reveal (one token at a time) or groups:N (N at a time, at least 1)"
             )),
         }
     }
@@ -78,6 +95,8 @@ impl fmt::Display for BoundPath {
         match self {
             BoundPath::Shared => f.write_str("shared time"),
             BoundPath::Staggered(n) => write!(f, "staggered path, {n} times a token's own"),
+            BoundPath::Flow(1) => f.write_str("deterministic flow, shared time"),
+            BoundPath::Flow(n) => write!(f, "deterministic flow, staggered path, {n} times a token's own"),
             BoundPath::Masked(1) => f.write_str("masked path, one token at a time"),
             BoundPath::Masked(group) => write!(f, "masked path, {group} tokens at a time"),
         }

@@ -25,12 +25,14 @@ use crate::shared::sampling_flags::meaningless;
 /// Flags that only captions and text have.
 #[derive(clap::Args)]
 pub struct TextArgs {
-    /// Captions and text: the bound on −ln p from this many times per sequence (0: none for captions, 8 for text)
+    /// Captions and text: the bound on −ln p from this many times per sequence (0: none for captions, 8 for text), or from so many steps of
+    /// the flow (0: 64 for each length of its path)
     #[arg(long, default_value_t = 0, value_name = "DRAWS", value_parser = numbers::whole(0..=100_000))]
     bound: usize,
     /// Captions and text: the path of the bound: shared (one time for all tokens, TDD's own), staggered:N (tokens start one after another, on a
-    /// path N times as long as a token's own: of TDD trained with train.stagger or clean tokens), reveal (the masked path, one token at a time:
-    /// MDD's own, and of the same TDD) or groups:N (the masked path, N tokens at a time)
+    /// path N times as long as a token's own: of TDD trained with train.stagger or clean tokens), flow or flow:N (the flow that ddim takes steps
+    /// along, without noise on the way, by the shared time or a staggered path), reveal (the masked path, one token at a time: MDD's own, and
+    /// of the same TDD) or groups:N (the masked path, N tokens at a time)
     #[arg(long, value_name = "PATH", value_parser = str::parse::<BoundPath>)]
     path: Option<BoundPath>,
     /// Print this many captions with their references, or samples of text
@@ -225,7 +227,7 @@ struct Samples {
 }
 
 fn text(args: &Args, loaded: &Loaded, source: &Sequences, settings: &[SampleConfig]) -> Result<()> {
-    let draws = if args.text.bound == 0 { 8 } else { args.text.bound };
+    let draws = if args.text.bound == 0 { path_of(args, &loaded.trained).usual_draws() } else { args.text.bound };
     let [sample] = settings else {
         return Err(Failure::input("samples of text are written in one way; give one of --steps, --sampler, --unmask"));
     };
@@ -282,9 +284,13 @@ fn samples_text(s: &Samples) -> String {
     t.shown()
 }
 
+fn path_of(args: &Args, t: &Trained) -> BoundPath {
+    args.text.path.unwrap_or(BoundPath::own(t))
+}
+
 fn bound(args: &Args, loaded: &Loaded, source: &Sequences, draws: usize) -> Result<Bound> {
     let (t, stop) = (&loaded.trained, &interrupt::requested);
-    let path = args.text.path.unwrap_or(BoundPath::own(t));
+    let path = path_of(args, t);
     let evaluate::Bounded { bounds: b, chars, unknown, skipped } =
         with_bar("bound", || evaluate::bounds_along(path, t, source, &loaded.config, (draws, args.limit), stop))
             .map_err(|e| stopped(e, "the bound was computed"))?;
