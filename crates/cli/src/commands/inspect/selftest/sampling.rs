@@ -171,6 +171,11 @@ impl Subject {
             || (self.tokens == 1 && self.model.method == Method::Mdd)
     }
 
+    /// Steps whose times the host looks up are not captured.
+    fn is_captured(&self) -> bool {
+        self.sample.stagger <= 1
+    }
+
     fn check(&self, device: &Device, dtype: DType, findings: &mut Findings) -> Result<()> {
         // Direct, captured and replayed, replayed on other inputs, replayed on those before.
         const ROUNDS: [u32; 4] = [0, 1, 2, 1];
@@ -182,7 +187,7 @@ impl Subject {
         if let Some(why) = used.failure {
             findings.broken(SAMPLING, &label, &format!("cannot be captured: {why}"));
         }
-        if used.replays != ROUNDS.len() - 1 {
+        if self.is_captured() && used.replays != ROUNDS.len() - 1 {
             findings.broken(SAMPLING, &label, &format!("{} replays of {}", used.replays, ROUNDS.len() - 1));
         }
         for (i, (a, b)) in direct.iter().zip(&graphed).enumerate() {
@@ -286,7 +291,7 @@ mod tests {
             s.check(&Device::Cpu, DType::F32, &mut findings).unwrap();
             let failures = findings.failures();
             assert!(failures.iter().all(|f| f.contains("0 replays of 3")), "{failures:?}");
-            assert_eq!(failures.len(), 1);
+            assert_eq!(failures.len(), s.is_captured() as usize, "{failures:?}");
         }
     }
 
