@@ -251,6 +251,10 @@ fn what_does_not_go_with_it_is_refused() {
         c.model.denoiser = DenoiserConfig { kind: DenoiserKind::Dit, ..DenoiserConfig::new(24, 2, 2) };
     };
     refused(&dit, "transformer");
+    let mut untrained = ok.clone();
+    (untrained.train.stagger, untrained.sample.stagger) = (1, 4);
+    let e = untrained.check().unwrap_err().to_string();
+    assert!(e.contains("sample.stagger = 4") && e.contains("train.stagger"), "{e}");
     let mut twin = ok.clone();
     twin.model.method = Method::Mdd;
     assert_eq!((ok.stagger(), twin.stagger(), twin.per_token_time()), (4, 1, false));

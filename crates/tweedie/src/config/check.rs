@@ -157,7 +157,14 @@ impl Config {
             return Err(Error::Input(format!("train.clean_tokens = {share}: it must lie in [0, 1]")));
         }
         let (clean, staggered) = (self.clean_tokens() > 0.0, self.stagger() > 1);
+        let path = self.sample.stagger;
         let setting = match (clean, staggered) {
+            (false, false) if path > 1 && self.model.method == Method::Tdd => {
+                return Err(Error::Input(format!(
+                    "sample.stagger = {path}: all tokens of this model have one time; train it with train.stagger or \
+                     train.clean_tokens"
+                )));
+            }
             (false, false) => return Ok(()),
             (true, true) => {
                 let what =
