@@ -24,6 +24,12 @@ pub(crate) enum Init {
     },
     /// Uniform in ±bound (PyTorch's default for convolutions).
     Uniform(f32),
+    /// Rows of two parts, each of so many values cut at two of its standard deviations. The second part is drawn as parameter number
+    /// `second_as` would be.
+    Beside {
+        parts: [(usize, f32); 2],
+        second_as: usize,
+    },
 }
 
 struct PlannedParam {
@@ -43,6 +49,11 @@ impl Plan {
     pub fn add(&mut self, name: impl Into<String>, shape: &[usize], group: Group, init: Init) -> usize {
         self.entries.push(PlannedParam { name: name.into(), shape: shape.to_vec(), group, init });
         self.entries.len() - 1
+    }
+
+    /// Number of parameters so far: the next one's.
+    pub fn len(&self) -> usize {
+        self.entries.len()
     }
 
     /// Number of values of the parameters whose name starts with `prefix`.
@@ -83,6 +94,12 @@ fn draw(init: Init, n: usize, seed: u64, which: u32) -> Vec<f32> {
     match init {
         Init::Zeros => vec![0.0; n],
         Init::Ones => vec![1.0; n],
+        Init::Beside { parts: [(first, first_std), (second, second_std)], second_as } => {
+            let rows = n / (first + second);
+            let a = draw(Init::TruncNormal(first_std), rows * first, seed, which);
+            let b = draw(Init::TruncNormal(second_std), rows * second, seed, second_as as u32);
+            a.chunks_exact(first).zip(b.chunks_exact(second)).flat_map(|(a, b)| [a, b].concat()).collect()
+        }
         Init::Normal(std) => blocks(
             n,
             #[inline(always)]

@@ -100,6 +100,8 @@ pub(crate) struct DenoiserSpec {
 impl Denoiser {
     pub fn plan(plan: &mut Plan, name: &str, c: &DenoiserConfig, gelu: Gelu, a: DenoiserSpec) -> Denoiser {
         let d = c.width;
+        // The twin's head comes right after the encoder.
+        let twins_head = plan.len();
         // Each row reads one class: variance 1/V would drown a single class, so as wide as an embedding.
         let spread = 0.02_f32.max(1.0 / (a.vocab as f32).sqrt());
         let init = Init::TruncNormal(spread);
@@ -151,9 +153,12 @@ impl Denoiser {
         let self_in = c
             .self_condition
             .then(|| plan.add(format!("{name}.self_in.weight"), &[d, a.vocab], Group::Decay, Init::Zeros));
-        // Of the direct path the head reads the encoder's output beside the features.
-        let read = d + if c.direct { a.cond_dim } else { 0 };
-        let head = Linear::plan(plan, &format!("{name}.head"), read, a.vocab);
+        // Of the direct path the head reads the encoder's output beside the features, and begins there as the twin's.
+        let head_name = format!("{name}.head");
+        let head = match c.direct {
+            true => Linear::beside(plan, &head_name, d, (a.cond_dim, twins_head), a.vocab),
+            false => Linear::plan(plan, &head_name, d, a.vocab),
+        };
         let prior = (c.evidence && !a.masked)
             .then(|| plan.add(format!("{name}.prior"), &[a.vocab], Group::NoDecay, Init::Zeros));
         Denoiser {

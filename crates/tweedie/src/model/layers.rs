@@ -66,6 +66,17 @@ impl Linear {
         Linear::in_group(plan, name, inner, out, Group::Decay)
     }
 
+    /// The head of a denoiser with a direct path: it reads features of width `inner`, and beside them `path` numbers by weights that begin as those
+    /// of parameter number `path_as` would.
+    pub fn beside(plan: &mut Plan, name: &str, inner: usize, (path, path_as): (usize, usize), out: usize) -> Linear {
+        let parts = [(inner, weight_std(inner)), (path, weight_std(path))];
+        let init = Init::Beside { parts, second_as: path_as };
+        Linear {
+            w: plan.add(format!("{name}.weight"), &[out, inner + path], Group::Decay, init),
+            b: plan.add(format!("{name}.bias"), &[out], Group::NoDecay, Init::Zeros),
+        }
+    }
+
     /// Inside a block, its weight made of `parts` matrices on top of each other.
     pub fn hidden(plan: &mut Plan, name: &str, inner: usize, out: usize, parts: usize) -> Linear {
         Linear::in_group(plan, name, inner, out, Group::Hidden { parts })
