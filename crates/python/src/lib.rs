@@ -5,6 +5,7 @@
 //! | `worker`, `errors` | threads that own what may not go from thread to thread; exceptions |
 //! | `images`, `wishes` | what callers hand over |
 //! | `data` | the data sets that are inside |
+//! | `devices` | GPUs, handed from model to model |
 //! | `model`, `trace` | a trained model, and one of its samplings step by step |
 //! | `metrics` | pycocoevalcap's scorers, diversity, CLIPScore |
 //! | `train` | trainings, on paths and on sequences of Python's |
@@ -12,6 +13,7 @@
 //! | `tensor` | arrays without a copy: the buffer protocol, DLPack |
 
 mod data;
+mod devices;
 mod errors;
 mod images;
 mod metrics;

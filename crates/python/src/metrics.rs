@@ -6,11 +6,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
-use tweedie::Device;
 use tweedie::metrics::captions::{self, BleuCounts, CaptionScores, Intervals};
 use tweedie::metrics::clip::{self, ClipScore, cosine};
 use tweedie::metrics::{ptb, tokenized};
 
+use crate::devices::{self, Lent};
 use crate::errors::raise;
 use crate::images::Input;
 use crate::worker::{Stop, Worker};
@@ -258,14 +258,17 @@ fn metrics_clip_scales(cosines: Vec<f32>) -> (f64, f64, f64, f64) {
 /// A CLIP model on a thread of its own.
 #[pyclass(module = "tweedie._tweedie", frozen)]
 struct MetricsClip {
-    worker: Worker<clip::Clip>,
+    worker: Worker<(clip::Clip, Lent)>,
 }
 
 #[pymethods]
 impl MetricsClip {
     #[new]
     fn new(py: Python, folder: PathBuf, device: String) -> PyResult<MetricsClip> {
-        let load = move || Ok((clip::Clip::load(&folder, &Device::open(&device)?.device)?, ()));
+        let load = move || {
+            let lent = devices::lend(&device)?;
+            Ok(((clip::Clip::load(&folder, &lent.device)?, lent), ()))
+        };
         let (worker, ()) = Worker::start(py, "tweedie clip", load)?;
         Ok(MetricsClip { worker })
     }
@@ -281,7 +284,7 @@ impl MetricsClip {
                 captions.len()
             )));
         }
-        self.worker.call(py, move |clip, stop| cosines(clip, stop, images, &captions))
+        self.worker.call(py, move |(clip, _), stop| cosines(clip, stop, images, &captions))
     }
 }
 

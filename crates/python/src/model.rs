@@ -14,6 +14,7 @@ use tweedie::run::{self, Weights};
 use tweedie::tokenize::Tokenizer;
 use tweedie::{Answer, Classifier, Device, Error, Generator, Result, Tensor, Trained, interrupt};
 
+use crate::devices::{self, Lent};
 use crate::errors::{Raised, raise, value};
 use crate::images::Input;
 use crate::plug::{Along, Own, PySchedule};
@@ -35,6 +36,8 @@ pub struct Owned {
     classifiers: Ready<Classifier<'static>>,
     generators: Ready<Generator<'static>>,
     pub traces: Traces,
+    /// The last to be dropped: nothing lies there any more.
+    _device: Lent,
 }
 
 /// Samplers by their settings, the last used first: what depends on the weights alone is computed once.
@@ -140,10 +143,10 @@ impl PyModel {
     #[new]
     fn new(py: Python, path: PathBuf, device: String, raw: bool) -> PyResult<PyModel> {
         let (worker, (tokenizer, facts)) = Worker::start(py, "tweedie model", move || {
-            let choice = Device::open(&device)?;
+            let device = devices::lend(&device)?;
             let weights = if raw { Weights::Raw } else { Weights::Ema };
-            let loaded = run::load(&path, weights, &choice.device, Precision::Auto)?;
-            let facts = facts_of(&path, &choice.reason, &loaded)?;
+            let loaded = run::load(&path, weights, &device.device, Precision::Auto)?;
+            let facts = facts_of(&path, &device.reason, &loaded)?;
             let tokenizer = loaded.trained.tokenizer.clone();
             let trained = Rc::new(loaded.trained);
             let owned = Owned {
@@ -152,6 +155,7 @@ impl PyModel {
                 classifiers: Ready(Vec::new()),
                 generators: Ready(Vec::new()),
                 traces: Traces::default(),
+                _device: device,
             };
             Ok((owned, (tokenizer, facts)))
         })?;

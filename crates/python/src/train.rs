@@ -17,6 +17,7 @@ use tweedie::suggest::{self, Request};
 use tweedie::train::TrainingSet;
 use tweedie::{Config, Dataset, Device, Error, Finished, Result, Session, files};
 
+use crate::devices;
 use crate::errors::{Raised, value};
 use crate::images::Input;
 use crate::worker::Stop;
@@ -259,16 +260,16 @@ fn work(work: Work) -> &'static str {
 }
 
 fn run(spec: Spec, own: Option<Own>, say: &Sender<Told>, stop: &Stop, raised: &Raised) -> Result<Finished> {
-    let choice = Device::open(&spec.device)?;
+    let lent = devices::lend(&spec.device)?;
     let note = |text: &str| drop(say.send(Told::Event(json!({"event": "note", "message": text}).to_string())));
-    let session = session(spec, own, &choice.device, &note, raised)?;
+    let session = session(spec, own, &lent.device, &note, raised)?;
     session.notes().iter().for_each(|n| note(n));
     let t = session.trainer();
     let begun = json!({
         "event": "begin",
         "path": session.dir().path(),
-        "device": choice.device.to_string(),
-        "device_reason": choice.reason,
+        "device": lent.device.to_string(),
+        "device_reason": lent.reason,
         "task": t.trained.task(),
         "method": if t.trained.model.is_tdd() { "tdd" } else { "mdd" },
         "step": t.step(),

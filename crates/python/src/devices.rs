@@ -1,0 +1,45 @@
+//! GPUs for models, one after another. A model has a handle of its own, so that several work at once; when it goes, the next one takes the
+//! handle, with the kernels that are loaded and the memory that is cached there. Handles live as long as the process, and a notebook loads
+//! models again and again.
+
+use std::sync::{Mutex, PoisonError};
+
+use tweedie::{Device, Result};
+
+/// Handles that no model uses, by the names that they were asked for with.
+static IDLE: Mutex<Vec<(String, Device, String)>> = Mutex::new(Vec::new());
+
+/// A device, handed on when this is dropped: keep it longer than all that lies there.
+pub struct Lent {
+    name: String,
+    /// The device.
+    pub device: Device,
+    /// Why this one.
+    pub reason: String,
+}
+
+/// As [`Device::open`], with a handle that is idle, if there is one.
+pub fn lend(name: &str) -> Result<Lent> {
+    let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (device, reason) = match idle.iter().position(|i| i.0 == name) {
+        Some(at) => {
+            let (_, device, reason) = idle.swap_remove(at);
+            (device, reason)
+        }
+        None => {
+            drop(idle);
+            let choice = Device::open(name)?;
+            (choice.device, choice.reason)
+        }
+    };
+    Ok(Lent { name: name.into(), device, reason })
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if self.device != Device::Cpu {
+            let own = (std::mem::take(&mut self.name), self.device.clone(), std::mem::take(&mut self.reason));
+            IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(own);
+        }
+    }
+}
