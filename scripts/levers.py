@@ -2,14 +2,17 @@
 """What each lever between TDD and its masked twin brings, alone and together, as tables (docs/results/levers.md).
 
     python3 scripts/levers.py digits WORK                          ten minutes on two CPU cores
+    python3 scripts/levers.py cifar10-small WORK --data CIFAR      half an hour: photographs, a small network
     python3 scripts/levers.py text WORK --data PTB                 ten minutes: Penn Treebank as characters, a small network
     python3 scripts/levers.py text-wide WORK --data PTB            an hour: a wider one, more text
     python3 scripts/levers.py cifar10 WORK --data CIFAR --device cuda
     python3 scripts/levers.py ptb WORK --data PTB --device cuda
     python3 scripts/levers.py coco-96 WORK --data COCO --device cuda
+    python3 scripts/levers.py final-cifar10 WORK --data CIFAR --device cuda      also final-ptb, final-coco-96, final-imagenette
 
-Every row is a training of its own for each seed, measured on held-out images or windows, never on the test split. What was trained in WORK
-before is not trained again. --rows PART takes the rows with PART in their name.
+Every row is a training of its own for each seed, measured on held-out images or windows; those of final- tables alone on the test split,
+once, with three seeds. What was trained in WORK before is not trained again. --rows PART takes the rows with PART in their name. With --keep
+FILE what was measured is kept there, and not measured again: a table can be made in several sittings.
 """
 import argparse
 import json
@@ -21,11 +24,13 @@ import time
 from pathlib import Path
 
 MDD = ["model.method=mdd"]
+PLAIN = ["model.denoiser.direct=false"]
 DIRECT = ["model.denoiser.direct=true"]
 OWN = DIRECT + ["loss.direct=1", "loss.encoder_gradient=none"]
 EVIDENCE = ["model.denoiser.evidence=true"]
 SELF = ["model.denoiser.self_condition=true"]
-MUON = ["train.optimizer=muon"]
+PATCHES = ["model.pool=all", "model.denoiser.condition_attention=prefix"]
+MUON = ["train.optimizer=muon", "train.lr=2e-3"]
 ROTARY = ["model.denoiser.positions=rotary"]
 
 
@@ -52,34 +57,55 @@ def small(tokens, width, depth, epochs, lr, ema):
     return sizes + steps + [f"train.eval_every={epochs}", f"train.checkpoint_every={epochs}"]
 
 
-CLASSES = ["--split", "val", "--steps", "1,20", "--guidance"]
-IMAGE = {"plain": MUON, "direct path": MUON + DIRECT, "direct path, encoder as the twin's": MUON + OWN}
-CAPTION = ["--split", "val", "--steps", "20", "--guidance", "1,1.5"]
+IMAGE = {"TDD": (PLAIN, []), "TDD, direct path": (DIRECT, []), "TDD, direct path, encoder as the twin's": (OWN, []), "MDD": (MDD, [])}
+# The blocks read all patches, not the class token alone.
+PHOTO = IMAGE | {"TDD, direct path, patches": (DIRECT + PATCHES, []), "TDD, direct path, patches, encoder as the twin's": (OWN + PATCHES, [])}
+CAPTION = [["--steps", "20", "--guidance", "1,1.5"]]
+BEST_OF_32 = ["--guidance", "1", "--sampler", "multinomial", "--candidates", "32", "--rank", "consensus"]
+
+
+def classes(*guidance):
+    """One step and twenty, alone and by the running mean."""
+    flags = ["--guidance", ",".join(guidance)]
+    return [flags + ["--steps", "1,20", "--running-mean=false"], flags + ["--steps", "20", "--running-mean=true"]]
+
+
 TABLES = {
-    # recipe, settings of all rows, rows (settings and paths of the bound), flags of eval, bytes of text, seeds
+    # recipe, settings of all rows, rows (settings and paths of the bound), flags of each eval, bytes of text, seeds
     "digits": dict(
         recipe="digits",
         base=["data.val_fraction=0.3", "train.eval_every=60", "train.checkpoint_every=60"],
-        rows={"TDD": ([], []), "TDD, direct path": (DIRECT, []), "TDD, direct path, encoder as the twin's": (OWN, []), "MDD": (MDD, [])},
-        eval=CLASSES + ["1,2"],
+        rows=IMAGE,
+        eval=classes("1", "2"),
         seeds=12,
     ),
     "text": dict(recipe="ptb-chars", base=small(64, 64, 2, 20, 1.6e-2, 0.99), rows=text_rows(4), eval=[], bytes=600_000, seeds=1),
     "text-wide": dict(recipe="ptb-chars", base=small(128, 128, 4, 3, 3.2e-2, 0.995), rows=text_rows(8, 32), eval=[], bytes=2_000_000, seeds=1),
-    "cifar10": dict(
+    "cifar10-small": dict(
         recipe="cifar10",
-        base=["train.epochs=90", "train.warmup_epochs=5", "data.val_fraction=0.1", "train.eval_every=1000", "train.lr=1e-3", "model.denoiser.kind=transformer"],
-        rows={f"TDD, {name}": (sets, []) for name, sets in IMAGE.items()} | {"MDD": (MDD + MUON, [])},
-        eval=CLASSES + ["1,3"],
+        base=["data.val_fraction=0.4", "train.eval_every=1000", "train.checkpoint_every=1000", "train.epochs=20", "train.warmup_epochs=1"]
+        + ["train.batch=128", "train.lr=4e-3", "train.ema=0.995", "augment.rand_augment=", "augment.erase.prob=0", "augment.mix.prob=0"]
+        + ["model.encoder.width=96", "model.encoder.depth=4", "model.encoder.heads=3", "model.encoder.drop_path=0"]
+        + ["model.denoiser.width=96", "model.denoiser.depth=2", "model.denoiser.heads=3"],
+        rows=PHOTO,
+        eval=classes("1", "3"),
         seeds=1,
     ),
-    "ptb": dict(recipe="ptb-chars", base=["train.epochs=8", "train.eval_every=8"], rows=text_rows(8, 32), eval=[], seeds=1),
+    "cifar10": dict(
+        recipe="cifar10",
+        base=["train.epochs=90", "train.warmup_epochs=5", "data.val_fraction=0.1", "train.eval_every=1000"],
+        rows=PHOTO,
+        eval=classes("1", "3"),
+        seeds=1,
+    ),
+    "ptb": dict(recipe="ptb-chars", base=["train.epochs=8", "train.eval_every=8"], rows=text_rows(8, 32, 128), eval=[], seeds=1),
     "coco-96": dict(
         recipe="coco-96",
         base=["train.epochs=40", "train.eval_every=40"],
         rows={
             "TDD": ([], []),
             "TDD, Muon": (MUON, []),
+            "TDD, Muon, 80 epochs": (MUON + ["train.epochs=80"], []),
             "TDD, Muon, rotary": (MUON + ROTARY, []),
             "TDD, Muon, evidence, stagger 8": (MUON + EVIDENCE + stagger(8) + ["train.clean_tokens=0"], []),
             "MDD": (MDD, []),
@@ -88,6 +114,34 @@ TABLES = {
         },
         eval=CAPTION,
         seeds=1,
+    ),
+    "final-cifar10": dict(
+        recipe="cifar10",
+        base=[],
+        rows={"TDD": (OWN + PATCHES, []), "MDD": (MDD, [])},
+        eval=[["--steps", "1,20", "--guidance", "1", "--running-mean=true"]],
+        seeds=3,
+    ),
+    "final-ptb": dict(
+        recipe="ptb-chars",
+        base=SELF + ["train.epochs=60", "train.eval_every=20"],
+        rows={"TDD": (EVIDENCE + stagger(32), ["staggered:32", "reveal"]), "MDD": (MDD, ["reveal"])},
+        eval=[],
+        seeds=3,
+    ),
+    "final-coco-96": dict(
+        recipe="coco-96",
+        base=MUON + ["train.epochs=40", "train.eval_every=10"],
+        rows={"TDD": ([], []), "MDD": (MDD, [])},
+        eval=[["--steps", "20", "--guidance", "1"], BEST_OF_32],
+        seeds=3,
+    ),
+    "final-imagenette": dict(
+        recipe="imagenette",
+        base=["train.optimizer=muon", "train.lr=1e-3", "model.denoiser.kind=transformer"],
+        rows={"TDD": (OWN + PATCHES, []), "MDD": (MDD, [])},
+        eval=[["--steps", "1,20", "--guidance", "1", "--running-mean=true"]],
+        seeds=3,
     ),
 }
 
@@ -101,17 +155,21 @@ def cut(data, to, size):
     return to
 
 
-def measured(report):
-    """Columns of what `eval --json` says of a run."""
+def measured(report, twin=False):
+    """Columns of what `eval --json` says of a run. The masked twin of a class has one pass, which stands beside one step."""
     columns = {}
+    if twin and isinstance(report, list) and "top1" in report[0]:
+        return {"S=1, w=1": 100 * report[0]["top1"]}
     for r in report if isinstance(report, list) else report.get("rows", [report]):
         if "top1" in r:
-            way = {"direct path": "path alone", "posterior": "posterior"}.get(r["sampler"], f"S={r['steps']}, w={r['guidance']:g}")
+            steps = f"S={r['steps']}, w={r['guidance']:g}" + (", mean" if r.get("running_mean") else "")
+            way = {"direct path": "path alone", "posterior": "posterior"}.get(r["sampler"], steps)
             columns[way] = 100 * r["top1"]
         elif "nats_per_token" in r:
             columns[r["path"]] = r["nats_per_token"] / math.log(2)
         else:
-            columns[f"CIDEr-D, w={r['guidance']:g}"] = r["cider_d"]
+            best = f", best of {r['candidates']}" if r.get("candidates", 1) > 1 else ""
+            columns[f"CIDEr-D, w={r['guidance']:g}{best}"] = r["cider_d"]
     return columns
 
 
@@ -124,6 +182,7 @@ def main():
     args.add_argument("--program", type=Path, default=Path("target/release/tweedie"))
     args.add_argument("--rows", default="")
     args.add_argument("--seeds", type=int)
+    args.add_argument("--keep", type=Path, help="a file of what was measured, one JSON object a line")
     args.add_argument("--set", action="append", default=[], help="a setting of all rows, over those of the table")
     args = args.parse_args()
     table, program = TABLES[args.table], args.program.resolve()
@@ -137,11 +196,18 @@ def main():
             raise SystemExit(f"tweedie {' '.join(map(str, flags))}\n{done.stderr}")
         return done.stdout
 
+    split = ["--split", "final" if args.table.startswith("final-") else "val"]
+    kept = [json.loads(line) for line in args.keep.read_text().splitlines()] if args.keep and args.keep.exists() else []
     found = {}
     for name, (sets, paths) in table["rows"].items():
         if args.rows not in name:
             continue
         for seed in range(args.seeds or table["seeds"]):
+            before = [k["columns"] for k in kept if [k["table"], k["row"], k["seed"]] == [args.table, name, seed]]
+            if before:
+                for column, x in before[0].items():
+                    found.setdefault(name, {}).setdefault(column, []).append(x)
+                continue
             run = work / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}"
             seconds = run / "seconds"
             if not seconds.exists():
@@ -154,11 +220,15 @@ def main():
             columns = {"s": float(seconds.read_text())}
             if paths:
                 for path in paths:
-                    columns |= measured(json.loads(tweedie(*flags, "--split", "val", "--bound", 8, "--path", path)))
+                    columns |= measured(json.loads(tweedie(*flags, *split, "--bound", 8, "--path", path)))
             else:
-                columns |= measured(json.loads(tweedie(*flags, *table["eval"])))
+                for way in table["eval"]:
+                    columns |= measured(json.loads(tweedie(*flags, *split, *way)), MDD[0] in sets)
             for column, x in columns.items():
                 found.setdefault(name, {}).setdefault(column, []).append(x)
+            if args.keep:
+                with args.keep.open("a") as file:
+                    file.write(json.dumps({"table": args.table, "row": name, "seed": seed, "columns": columns}) + "\n")
             print(f"{name}, seed {seed}: " + ", ".join(f"{c} {x:.3f}" for c, x in columns.items()), flush=True)
 
     columns = list(dict.fromkeys(c for row in found.values() for c in row if c != "s")) + ["s"]

@@ -65,13 +65,13 @@ fn a_second_time_uses_what_was_trained() {
     let dir = TempDir::new().unwrap();
     let out = dir.path().join("out");
     let (first, told) = succeeds(tiny(dir.path(), "main", &["--epochs", "1"]));
-    assert!(told.contains("3 runs, 0 finished before, 3 to train") && told.contains("run 3 of 3"), "{told}");
+    assert!(told.contains("4 runs, 0 finished before, 4 to train") && told.contains("run 4 of 4"), "{told}");
     assert!(first.contains("only the direction can be compared"), "{first}");
     let before: Vec<_> =
         checkpoints(&out).iter().map(|p| (p.clone(), p.metadata().unwrap().modified().unwrap())).collect();
-    assert_eq!(before.len(), 3);
+    assert_eq!(before.len(), 4);
     let (second, told) = succeeds(tiny(dir.path(), "main", &["--epochs", "1"]));
-    assert!(told.contains("3 runs, 3 finished before, 0 to train") && !told.contains("run 1 of"), "{told}");
+    assert!(told.contains("4 runs, 4 finished before, 0 to train") && !told.contains("run 1 of"), "{told}");
     assert_eq!(first, second);
     let after: Vec<_> =
         checkpoints(&out).iter().map(|p| (p.clone(), p.metadata().unwrap().modified().unwrap())).collect();
@@ -141,7 +141,7 @@ fn everything_is_in_the_report_and_beside_it() {
 
     // The table, the page and the files say the same.
     let rows: Vec<Value> = serde_json::from_str(&read(out.join("data/main.json"))).unwrap();
-    assert_eq!(rows.len(), 5);
+    assert_eq!(rows.len(), 7);
     for r in &rows {
         let seeds: Vec<f64> = r["top1_of_seeds"].as_str().unwrap().split(' ').map(|s| s.parse().unwrap()).collect();
         let [a, b] = seeds[..] else { panic!("{seeds:?}") };
@@ -166,7 +166,7 @@ fn everything_is_in_the_report_and_beside_it() {
     assert_eq!(read(out.join("data/regression.csv")).lines().count(), 1 + (2 + 2 * 4) * 5);
     assert_eq!(read(out.join("data/overfitting-peaks.csv")).lines().count(), 1 + 3 * 2);
     let about: Value = serde_json::from_str(&read(out.join("data/report.json"))).unwrap();
-    assert_eq!((about["seeds"].as_u64(), about["runs"].as_array().map(Vec::len)), (Some(2), Some(26)));
+    assert_eq!((about["seeds"].as_u64(), about["runs"].as_array().map(Vec::len)), (Some(2), Some(28)));
 }
 
 #[cfg(unix)]

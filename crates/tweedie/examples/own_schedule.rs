@@ -21,7 +21,7 @@ fn main() -> Result<()> {
     }
 
     // A network without a condition learns how often each class comes and how to read noisy vectors.
-    let config = Config::preset("digits")?.with("model.condition", "none")?;
+    let config = Config::preset("digits")?.with("model.denoiser.direct", "false")?.with("model.condition", "none")?;
     let sizes = Sizes { vocab: CLASSES, tokens: 1 };
     let mut model = Model::new(&config.model, sizes, &Device::Cpu, DType::F32, 0)?;
     let mut optimizer = AdamW::new(&model.params, AdamConfig::default())?;

@@ -29,10 +29,19 @@ impl ModelArgs {
         self.load_run(&self.run)
     }
 
+    /// As [`ModelArgs::load`], computing in `precision`.
+    pub fn load_as(&self, precision: Precision) -> Result<Loaded> {
+        self.load_run_as(&self.run, precision)
+    }
+
     /// Another run, by the same flags.
     pub fn load_run(&self, run: &Path) -> Result<Loaded> {
+        self.load_run_as(run, Precision::Auto)
+    }
+
+    fn load_run_as(&self, run: &Path, precision: Precision) -> Result<Loaded> {
         let choice = report::open_device(&self.device)?;
-        let loaded = run::load(run, self.weights(), &choice.device, Precision::Auto)?;
+        let loaded = run::load(run, self.weights(), &choice.device, precision)?;
         loaded.notes.iter().for_each(|n| note(n));
         Ok(loaded)
     }

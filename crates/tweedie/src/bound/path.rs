@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use tweedie_engine::ops::noisy_input::{Eps, NoisyTokens};
-use tweedie_engine::{Device, Noise, Tensor};
+use tweedie_engine::{DType, Device, Noise, Tensor};
 
 use super::{Bounds, FlowBound, MASKS, MddBound, Predict, STREAM, Score, TIMES, TddBound, TokenBatch, uniform};
 use crate::config::MOST_STAGGER;
@@ -61,6 +61,9 @@ impl BoundPath {
                     "this model was trained with one time for all tokens; the masked path goes with train.clean_tokens, that and the \
                      staggered ones with train.stagger",
                 )
+            }
+            BoundPath::Flow(_) if t.model.dtype() == DType::Bf16 => {
+                wrong("the flow takes differences that drown in bf16; load the model with Precision::F32")
             }
             _ => Ok(()),
         }

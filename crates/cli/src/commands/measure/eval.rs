@@ -98,7 +98,7 @@ pub struct Row {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let mut loaded = args.model.load()?;
+    let mut loaded = args.model.load_as(args.text.precision())?;
     if let Some(d) = &args.data {
         loaded.config.data.path = d.clone();
     }

@@ -5,7 +5,7 @@ mod captions;
 use serde::Serialize;
 use tweedie::Trained;
 use tweedie::bound::BoundPath;
-use tweedie::config::{Rank, SampleConfig, SamplerKind, Unmasking};
+use tweedie::config::{Precision, Rank, SampleConfig, SamplerKind, Unmasking};
 use tweedie::data::{Sequences, Task};
 use tweedie::evaluate;
 use tweedie::generate::{Facts, UsedFlags};
@@ -77,6 +77,14 @@ pub struct TextArgs {
 }
 
 impl TextArgs {
+    /// What the network is computed in: the flow takes small differences, which drown in bf16.
+    pub fn precision(&self) -> Precision {
+        match self.path {
+            Some(BoundPath::Flow(_)) => Precision::F32,
+            _ => Precision::Auto,
+        }
+    }
+
     /// Refuse what means nothing for a classifier.
     pub fn check_classes(&self) -> Result<()> {
         const CLASSES: &str = "this model knows classes; the flag is for captions and text";

@@ -60,15 +60,20 @@ pub const FEWER: usize = 8;
 
 /// The paper's model as settings over a recipe: network, process, targets and sampler. What the paper leaves open (its schedule, the weight of
 /// guidance) is as its code base for diffusion has it, cosine, or the recipe's.
-pub const PAPER: [&str; 14] = [
+pub const PAPER: [&str; 19] = [
     "model.denoiser.kind=transformer",
     "model.denoiser.condition_attention=full",
     "model.denoiser.positions=waves",
     "model.denoiser.direct=false",
+    "model.denoiser.evidence=false",
+    "model.denoiser.self_condition=false",
     "process.schedule=cosine",
     "process.lambda=1.0",
     "loss.smoothing_in=target",
+    "loss.direct=0.0",
+    "loss.encoder_gradient=full",
     "train.clean_tokens=0.0",
+    "train.stagger=1",
     "train.pure_noise=0.0",
     "sample.sampler=argmax",
     "sample.running_mean=false",
