@@ -8,7 +8,10 @@ import tweedie
 
 
 def flags(settings: dict[str, object]) -> list[str]:
-    return [f"--{name.replace('_', '-')}={str(value).lower()}" for name, value in settings.items()]
+    def said(value: object) -> str:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    return [f"--{name.replace('_', '-')}={said(value)}" for name, value in settings.items()]
 
 
 CLASSIFY = [

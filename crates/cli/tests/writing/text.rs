@@ -193,6 +193,7 @@ fn the_masked_twin_writes(dir: &Path, train: &impl Fn(&str, &[&str])) {
         refused(dir, &["eval", "mdd", "--samples", "2", "--sampler", sampler], &words);
     }
     succeeds(dir, &["generate", "mdd", "--sampler", "multinomial"]);
+    refused(dir, &["eval", "mdd", "--path", "flow"], &["masked tokens have no noise"]);
     // What the recipe says is no flag, and the table says what is done.
     train("mdd-ddim", &["--set", "train.epochs=1", "--set", "model.method=mdd", "--set", "sample.sampler=ddim"]);
     let out = succeeds(dir, &["eval", "mdd-ddim", "--samples", "2", "--limit", "5"]);
@@ -211,6 +212,11 @@ fn staggered_text_goes_its_own_path() {
     let eval = |more: &[&str]| json(dir, &[&["eval", "r", "--limit", "5", "--json"], more].concat());
     assert_eq!(eval(&[])["path"], "staggered path, 4 times a token's own");
     assert_eq!(eval(&["--path", "shared"])["path"], "shared time");
+    // Steps of the flow are counted for the whole of its path.
+    let flow = eval(&["--path", "flow:4", "--bound", "64"]);
+    assert_eq!(flow["path"], "deterministic flow, staggered path, 4 times a token's own");
+    assert!(flow["bits_per_char"].as_f64().unwrap() > 0.0, "{flow}");
+    refused(dir, &["eval", "r", "--path", "flow:4", "--bound", "63"], &["63 steps are too few", "64 or more"]);
     for (flags, stagger) in [(&[][..], 4), (&["--stagger", "2"], 2), (&["--stagger", "0"], 4)] {
         assert_eq!(eval(&[&["--samples", "3"], flags].concat())["samples"]["stagger"], stagger, "{flags:?}");
     }
