@@ -6,12 +6,11 @@ use std::sync::{Mutex, PoisonError};
 
 use tweedie::{Device, Result};
 
-/// Handles that no model uses, by the names that they were asked for with.
-static IDLE: Mutex<Vec<(String, Device, String)>> = Mutex::new(Vec::new());
+/// Handles that no model uses, with why they were chosen.
+static IDLE: Mutex<Vec<(Device, String)>> = Mutex::new(Vec::new());
 
 /// A device, handed on when this is dropped: keep it longer than all that lies there.
 pub struct Lent {
-    name: String,
     /// The device.
     pub device: Device,
     /// Why this one.
@@ -20,25 +19,21 @@ pub struct Lent {
 
 /// As [`Device::open`], with a handle that is idle, if there is one.
 pub fn lend(name: &str) -> Result<Lent> {
+    let wanted = if matches!(name, "auto" | "cuda") { "cuda:0" } else { name };
     let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (device, reason) = match idle.iter().position(|i| i.0 == name) {
-        Some(at) => {
-            let (_, device, reason) = idle.swap_remove(at);
-            (device, reason)
-        }
-        None => {
-            drop(idle);
-            let choice = Device::open(name)?;
-            (choice.device, choice.reason)
-        }
-    };
-    Ok(Lent { name: name.into(), device, reason })
+    if let Some(at) = idle.iter().position(|(device, _)| device.to_string() == wanted) {
+        let (device, reason) = idle.swap_remove(at);
+        return Ok(Lent { device, reason });
+    }
+    drop(idle);
+    let choice = Device::open(name)?;
+    Ok(Lent { device: choice.device, reason: choice.reason })
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
         if self.device != Device::Cpu {
-            let own = (std::mem::take(&mut self.name), self.device.clone(), std::mem::take(&mut self.reason));
+            let own = (self.device.clone(), std::mem::take(&mut self.reason));
             IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(own);
         }
     }
