@@ -105,7 +105,7 @@ TABLES = {
         rows={
             "TDD": ([], []),
             "TDD, Muon": (MUON, []),
-            "TDD, Muon, 80 epochs": (MUON + ["train.epochs=80"], []),
+            "TDD, Muon, 80 epochs": (MUON + ["train.epochs=80", "train.eval_every=20"], []),
             "TDD, Muon, rotary": (MUON + ROTARY, []),
             "TDD, Muon, evidence, stagger 8": (MUON + EVIDENCE + stagger(8) + ["train.clean_tokens=0"], []),
             "MDD": (MDD, []),

@@ -36,7 +36,8 @@ fn reach(level: f64) -> f64 {
 const LEAST: usize = 16;
 
 /// The bound of the flow, by the shared time or where tokens start one after another. It is a bound up to the error of its steps: take so many
-/// that twice as many say the same.
+/// that twice as many say the same. The denoiser of a network is [`Conditioned`](crate::sample::Conditioned). One noise is drawn for each text, so that an
+/// example's own error is not known and told as 0; over several texts [`Bounds::per_token`] has that of the mean.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowBound<'a> {
     /// The process of one token.

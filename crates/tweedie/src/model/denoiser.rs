@@ -17,6 +17,8 @@ use super::layers::{Block, BlockShape, Ids, Linear, Norm, Pass, Places};
 use super::vit::Gelu;
 use crate::error::{Error, Result};
 
+mod direct;
+
 /// Numbers of time features, as in the reference.
 const TIME_FEATURES: usize = 256;
 
@@ -239,14 +241,6 @@ impl Denoiser {
         Ok(Context { seen: Seen::Keys(keys), direct })
     }
 
-    /// What the direct path leads to the head, \[B, 1, width\]: of several class tokens the mean.
-    fn direct_path(&self, tape: &Tape, encoded: &Var) -> Result<Var> {
-        Ok(match (self.cond_tokens, self.direct_tokens) {
-            (1, _) => encoded.clone(),
-            (_, n) => tokens::mean_tokens(tape, encoded, 0..n)?,
-        })
-    }
-
     /// Keys and values \[B, C, 2·d\] of condition tokens in every block, where they see each other alone.
     fn prefix_keys(&self, p: &Pass, ids: &Ids, cond: &Var, blocks: &[Block]) -> Result<Vec<Var>> {
         let mut x = self.add_positions(p, ids, cond, 0..self.cond_tokens)?;
@@ -379,22 +373,6 @@ impl Denoiser {
         self.join_direct(t, self.norm.forward(p, ids, &x)?, context)
     }
 
-    /// `features` \[B, 1, d\] and behind them what the direct path leads to the head, where there is one.
-    fn join_direct(&self, tape: &Tape, features: Var, context: &Context) -> Result<Var> {
-        match (self.config.direct, &context.direct) {
-            (false, _) => Ok(features),
-            (true, Some(direct)) => join_features(tape, &features, direct),
-            (true, None) => Err(Error::Input("this context belongs to a model without a direct path".into())),
-        }
-    }
-
-    /// What the head reads of the direct path alone: features that are 0, and `direct` \[B, 1, width\] behind them.
-    pub fn direct_alone(&self, tape: &Tape, direct: &Var) -> Result<Var> {
-        let shape = [direct.shape()[0], 1, self.config.width];
-        let nothing = Tensor::zeros(&direct.value().device(), &shape, direct.value().dtype())?;
-        join_features(tape, &tape.constant(nothing), direct)
-    }
-
     /// Whether the noisy tokens alone are told the time, so that each can have its own.
     fn times_tokens(&self) -> bool {
         let apart = self.cond_tokens == 0 || self.config.condition_attention == ConditionAttention::Prefix;
@@ -463,36 +441,6 @@ impl Denoiser {
     pub fn head(&self, p: &Pass, ids: &Ids) -> (Var, Var) {
         (p.tape.param(p.params, ids[self.head.w]), p.tape.param(p.params, ids[self.head.b]))
     }
-
-    /// The same where a loss may move what reads the blocks alone: no gradient reaches what the direct path says of its own, W·c and
-    /// the bias.
-    pub fn head_of_blocks(&self, p: &Pass, ids: &Ids) -> Result<(Var, Var)> {
-        let (w, bias) = self.head(p, ids);
-        let (v, d) = (w.shape()[0], self.config.width);
-        let path = w.value().width() - d;
-        // As tokens of a width that both are multiples of.
-        let width = gcd(d, path);
-        let parts = |w: &Var| elementwise::reshape(p.tape, w, &[v, (d + path) / width, width]);
-        let of_blocks = tokens::slice(p.tape, &parts(&w)?, 0..d / width)?;
-        let fixed = p.tape.constant(w.value().clone());
-        let of_path = tokens::slice(p.tape, &parts(&fixed)?, d / width..(d + path) / width)?;
-        let both = tokens::concat(p.tape, &[&of_blocks, &of_path])?;
-        Ok((elementwise::reshape(p.tape, &both, &[v, d + path])?, p.tape.constant(bias.value().clone())))
-    }
-}
-
-/// Features \[B, 1, d\] and \[B, 1, e\] as one, \[B, 1, d + e\].
-fn join_features(tape: &Tape, x: &Var, y: &Var) -> Result<Var> {
-    let (b, d, e) = (x.shape()[0], x.value().width(), y.value().width());
-    // As tokens of a width that both are multiples of.
-    let width = gcd(d, e);
-    let tokens = |x: &Var, d: usize| elementwise::reshape(tape, x, &[b, d / width, width]);
-    let both = tokens::concat(tape, &[&tokens(x, d)?, &tokens(y, e)?])?;
-    Ok(elementwise::reshape(tape, &both, &[b, 1, d + e])?)
-}
-
-fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a.max(1) } else { gcd(b, a % b) }
 }
 
 /// `x` \[B, N, d\] with the time of each example \[B, d\], the one of all \[1, d\], or that of each token \[B, N, d\].
