@@ -11,8 +11,8 @@
     python3 scripts/levers.py final-cifar10 WORK --data CIFAR --device cuda      also final-ptb, final-coco-96, final-imagenette
 
 Every row is a training of its own for each seed, measured on held-out images or windows; those of final- tables alone on the test split,
-once, with three seeds. What was trained in WORK before is not trained again. --rows PART takes the rows with PART in their name. With --keep
-FILE what was measured is kept there, and not measured again: a table can be made in several sittings.
+once, with three seeds. What was trained in WORK before is not trained again. --rows NAME takes that row, or where there is none of that name
+those with it in their names. With --keep FILE what was measured is kept there, and not measured again: a table can be made in several sittings.
 """
 import argparse
 import json
@@ -60,6 +60,7 @@ def small(tokens, width, depth, epochs, lr, ema):
 IMAGE = {"TDD": (PLAIN, []), "TDD, direct path": (DIRECT, []), "TDD, direct path, encoder as the twin's": (OWN, []), "MDD": (MDD, [])}
 # The blocks read all patches, not the class token alone.
 PHOTO = IMAGE | {"TDD, direct path, patches": (DIRECT + PATCHES, []), "TDD, direct path, patches, encoder as the twin's": (OWN + PATCHES, [])}
+CALLS = "1,2,4,8,16,20,32,64"
 CAPTION = [["--steps", "20", "--guidance", "1,1.5"]]
 BEST_OF_32 = ["--guidance", "1", "--sampler", "multinomial", "--candidates", "32", "--rank", "consensus"]
 
@@ -117,9 +118,9 @@ TABLES = {
     ),
     "final-cifar10": dict(
         recipe="cifar10",
-        base=[],
+        base=["train.clip=0", "train.epochs=300", "train.eval_every=300"],
         rows={"TDD": (OWN + PATCHES, []), "MDD": (MDD, [])},
-        eval=[["--steps", "1,20", "--guidance", "1", "--running-mean=true"]],
+        eval=[["--steps", CALLS, "--guidance", "1", f"--running-mean={mean}"] for mean in ("true", "false")],
         seeds=3,
     ),
     "final-ptb": dict(
@@ -199,9 +200,9 @@ def main():
     split = ["--split", "final" if args.table.startswith("final-") else "val"]
     kept = [json.loads(line) for line in args.keep.read_text().splitlines()] if args.keep and args.keep.exists() else []
     found = {}
-    for name, (sets, paths) in table["rows"].items():
-        if args.rows not in name:
-            continue
+    rows = table["rows"]
+    for name in [args.rows] if args.rows in rows else [name for name in rows if args.rows in name]:
+        sets, paths = rows[name]
         for seed in range(args.seeds or table["seeds"]):
             before = [k["columns"] for k in kept if [k["table"], k["row"], k["seed"]] == [args.table, name, seed]]
             if before:

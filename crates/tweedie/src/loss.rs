@@ -173,8 +173,7 @@ impl TddLoss<'_> {
         let soft =
             rows.direct.as_deref().map(|q| q.chunks(v).step_by(copies.max(1)).flatten().copied().collect::<Vec<_>>());
         let targets = Target::new(&tokens, soft.as_deref(), &model.device(), v)?;
-        let features = model.direct_features(p, direct)?;
-        let last = Last::of(p, model, &features);
+        let last = Last { features: direct, head: model.head_of_path(p)?, evidence: None };
         let each = cross_entropy(p, model, last, &targets, None, self.config.smoothing)?;
         let mean = elementwise::mean(p.tape, &each)?;
         Ok(elementwise::add(p.tape, loss, &elementwise::scale(p.tape, &mean, self.config.direct)?)?)

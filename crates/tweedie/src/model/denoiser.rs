@@ -223,10 +223,10 @@ impl Denoiser {
     }
 
     /// Everything about a condition \[B, C, width\] that does not depend on time and noisy tokens; with `null`, also of the learned
-    /// null condition. The blocks see it as `for_blocks`, which is the same but perhaps for its gradient.
-    pub fn context(&self, p: &Pass, ids: &Ids, encoded: &Var, for_blocks: &Var, null: bool) -> Result<Context> {
-        let direct = self.config.direct.then(|| self.direct_path(p.tape, encoded)).transpose()?;
-        let cond = self.condition(p, ids, for_blocks)?;
+    /// null condition. The direct path reads `path`, the same or its class tokens alone, whose gradient may be another.
+    pub fn context(&self, p: &Pass, ids: &Ids, path: &Var, encoded: &Var, null: bool) -> Result<Context> {
+        let direct = self.config.direct.then(|| self.direct_path(p.tape, path)).transpose()?;
+        let cond = self.condition(p, ids, encoded)?;
         let learned = null.then(|| self.null(p, ids)).transpose()?;
         let (ConditionAttention::Prefix, Body::Transformer(blocks)) = (self.config.condition_attention, &self.body)
         else {

@@ -30,8 +30,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use tweedie_engine::ops::noisy_input::NoisyTokens;
-use tweedie_engine::ops::{elementwise, tokens};
-use tweedie_engine::{DType, Device, Params, Tensor, Var};
+use tweedie_engine::ops::{elementwise, linear, tokens};
+use tweedie_engine::{DType, Device, Params, Tape, Tensor, Var};
 
 use crate::error::{Error, Result};
 use crate::limits::{fits, within};
@@ -220,11 +220,7 @@ impl Model {
 
     /// The condition \[B, C, width\] of images \[B, channels, side, side\].
     pub fn condition(&self, p: &Pass, images: &Tensor) -> Result<Var> {
-        let Some(encoder) = &self.network.encoder else {
-            return Err(Error::Input(
-                "this model is unconditional (model.condition = \"none\"): it takes no images".into(),
-            ));
-        };
+        let encoder = self.encoder()?;
         let (n, class) = (self.config.encoder.tokens(), self.config.encoder.class_tokens);
         let wanted = match (self.config.pool, &self.network.head) {
             // A linear head reads no patches.
@@ -236,6 +232,28 @@ impl Model {
             Pool::Cls => z,
             Pool::Mean => tokens::mean_tokens(p.tape, &z, class..n)?,
             Pool::All => z,
+        })
+    }
+
+    /// What a direct path reads of the condition, and what the blocks do, which has no gradient. The first is computed as the twin computes it,
+    /// not as a part of the second: both learn the same numbers then, to the bit.
+    fn condition_of_path_alone(&self, p: &Pass, images: &Tensor) -> Result<(Var, Var)> {
+        if self.config.pool != Pool::All {
+            let z = self.condition(p, images)?;
+            return Ok((z.clone(), p.tape.constant(z.value().clone())));
+        }
+        let (encoder, c) = (self.encoder()?, &self.config.encoder);
+        let x = encoder.before_last(p, &self.ids, images)?;
+        let path = encoder.last(p, &self.ids, &x, 0..c.class_tokens)?;
+        let tape = Tape::inference();
+        let quiet = Pass { tape: &tape, drop: p.drop.clone(), ..*p };
+        let all = encoder.last(&quiet, &self.ids, &tape.constant(x.value().clone()), 0..c.tokens())?;
+        Ok((path, p.tape.constant(all.value().clone())))
+    }
+
+    fn encoder(&self) -> Result<&Vit> {
+        self.network.encoder.as_ref().ok_or_else(|| {
+            Error::Input("this model is unconditional (model.condition = \"none\"): it takes no images".into())
         })
     }
 
@@ -275,11 +293,14 @@ impl Model {
             (None, true) => Err(Error::Input("this model needs images".into())),
             (None, false) => Ok(Context { seen: Seen::Nothing, direct: None }),
             (Some(images), _) => {
-                let encoded = self.condition(p, images)?;
-                match reaches {
-                    EncoderGradient::Full => d.context(p, &self.ids, &encoded, &encoded, null),
-                    _ => d.context(p, &self.ids, &encoded, &p.tape.constant(encoded.value().clone()), null),
-                }
+                let (path, blocks) = match reaches {
+                    EncoderGradient::Full => {
+                        let encoded = self.condition(p, images)?;
+                        (encoded.clone(), encoded)
+                    }
+                    _ => self.condition_of_path_alone(p, images)?,
+                };
+                d.context(p, &self.ids, &path, &blocks, null)
             }
         }
     }
@@ -335,6 +356,11 @@ impl Model {
         }
     }
 
+    /// As [`Model::head`], of the direct path alone.
+    pub(crate) fn head_of_path(&self, p: &Pass) -> Result<(Var, Var)> {
+        self.denoiser()?.head_of_path(p, &self.ids)
+    }
+
     /// As [`Model::head`], for a loss that must not move what the direct path says of its own.
     pub(crate) fn head_of_blocks(&self, p: &Pass) -> Result<(Var, Var)> {
         self.denoiser()?.head_of_blocks(p, &self.ids)
@@ -353,15 +379,13 @@ impl Model {
         if !self.has_direct_path() {
             return Ok(None);
         }
-        match self.context(p, Some(images), false)?.direct() {
-            Some(direct) => self.logits(p, &self.direct_features(p, direct)?).map(Some),
+        match self.context_of(p, Some(images), false, EncoderGradient::None)?.direct() {
+            Some(direct) => {
+                let (w, bias) = self.head_of_path(p)?;
+                Ok(Some(linear::linear(p.tape, direct, &w, Some(&bias), None, None)?))
+            }
             None => Ok(None),
         }
-    }
-
-    /// Features of what a direct path leads to the head, \[B, 1, …\], with nothing from the blocks.
-    pub(crate) fn direct_features(&self, p: &Pass, direct: &Var) -> Result<Var> {
-        self.denoiser()?.direct_alone(p.tape, direct)
     }
 
     /// MDD's features: the condition of its single, always masked token, \[B, width\]; of several class tokens their mean.

@@ -137,6 +137,11 @@ impl Vit {
 
     /// images \[B, C, H, W\] → tokens \[B, C + L, width\], the C class tokens first, or the `wanted` ones of them alone.
     pub fn forward(&self, p: &Pass, ids: &Ids, images: &Tensor, wanted: Range<usize>) -> Result<Var> {
+        self.last(p, ids, &self.before_last(p, ids, images)?, wanted)
+    }
+
+    /// All tokens as the last block reads them.
+    pub fn before_last(&self, p: &Pass, ids: &Ids, images: &Tensor) -> Result<Var> {
         let c = &self.config;
         let want = [c.channels, c.image, c.image];
         if images.shape().get(1..) != Some(&want) {
@@ -155,12 +160,20 @@ impl Vit {
         let x = linear::linear(t, &patches, &w, Some(&t.param(p.params, ids[self.patch.b])), None, None)?;
         let x = tokens::concat(t, &[&t.param(p.params, ids[self.cls]), &x])?;
         let mut x = elementwise::add_broadcast(t, &x, &t.param(p.params, ids[self.pos]))?;
-        if let Some((last, before)) = self.blocks.split_last() {
+        if let Some((_, before)) = self.blocks.split_last() {
             for b in before {
                 x = b.forward(p, ids, &x, 0, None)?;
             }
-            x = last.forward_part(p, ids, &x, wanted, None)?;
         }
-        self.norm.forward(p, ids, &x)
+        Ok(x)
+    }
+
+    /// The `wanted` tokens of the last block, normalised.
+    pub fn last(&self, p: &Pass, ids: &Ids, x: &Var, wanted: Range<usize>) -> Result<Var> {
+        let x = match self.blocks.last() {
+            Some(last) => &last.forward_part(p, ids, x, wanted, None)?,
+            None => x,
+        };
+        self.norm.forward(p, ids, x)
     }
 }

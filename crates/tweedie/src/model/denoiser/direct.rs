@@ -1,7 +1,9 @@
 //! The direct path (`model.denoiser.direct`): the encoder's output beside the features that the head reads.
 
+use std::ops::Range;
+
 use tweedie_engine::ops::{elementwise, tokens};
-use tweedie_engine::{Tape, Tensor, Var};
+use tweedie_engine::{Tape, Var};
 
 use super::Denoiser;
 use crate::error::{Error, Result};
@@ -26,27 +28,36 @@ impl Denoiser {
         }
     }
 
-    /// What the head reads of the direct path alone: features that are 0, and `direct` \[B, 1, width\] behind them.
-    pub fn direct_alone(&self, tape: &Tape, direct: &Var) -> Result<Var> {
-        let shape = [direct.shape()[0], 1, self.config.width];
-        let nothing = Tensor::zeros(&direct.value().device(), &shape, direct.value().dtype())?;
-        join_features(tape, &tape.constant(nothing), direct)
+    /// Weight and bias of what the direct path says alone, W·c: the shape of the twin's head.
+    pub fn head_of_path(&self, p: &Pass, ids: &Ids) -> Result<(Var, Var)> {
+        let (w, bias) = self.head(p, ids);
+        Ok((self.columns(p.tape, &w)?.1, bias))
     }
 
     /// As [`Denoiser::head`], where a loss may move what reads the blocks alone: no gradient reaches what the direct path says of its own, W·c and
     /// the bias.
     pub fn head_of_blocks(&self, p: &Pass, ids: &Ids) -> Result<(Var, Var)> {
         let (w, bias) = self.head(p, ids);
+        let of_blocks = self.columns(p.tape, &w)?.0;
+        let (fixed, bias) = (p.tape.constant(w.value().clone()), p.tape.constant(bias.value().clone()));
+        let of_path = self.columns(p.tape, &fixed)?.1;
+        let v = w.shape()[0];
+        let as_token = |w: &Var| elementwise::reshape(p.tape, w, &[v, 1, w.value().width()]);
+        let both = join_features(p.tape, &as_token(&of_blocks)?, &as_token(&of_path)?)?;
+        Ok((elementwise::reshape(p.tape, &both, w.shape())?, bias))
+    }
+
+    /// The columns of the head's weight that read the blocks, \[V, d\], and those that read the path.
+    fn columns(&self, tape: &Tape, w: &Var) -> Result<(Var, Var)> {
         let (v, d) = (w.shape()[0], self.config.width);
         let path = w.value().width() - d;
         // As tokens of a width that both are multiples of.
         let width = gcd(d, path);
-        let parts = |w: &Var| elementwise::reshape(p.tape, w, &[v, (d + path) / width, width]);
-        let of_blocks = tokens::slice(p.tape, &parts(&w)?, 0..d / width)?;
-        let fixed = p.tape.constant(w.value().clone());
-        let of_path = tokens::slice(p.tape, &parts(&fixed)?, d / width..(d + path) / width)?;
-        let both = tokens::concat(p.tape, &[&of_blocks, &of_path])?;
-        Ok((elementwise::reshape(p.tape, &both, &[v, d + path])?, p.tape.constant(bias.value().clone())))
+        let tokens = elementwise::reshape(tape, w, &[v, (d + path) / width, width])?;
+        let part = |range: Range<usize>, d: usize| {
+            Ok::<_, Error>(elementwise::reshape(tape, &tokens::slice(tape, &tokens, range)?, &[v, d])?)
+        };
+        Ok((part(0..d / width, d)?, part(d / width..(d + path) / width, path)?))
     }
 }
 
