@@ -2,7 +2,8 @@
 """What each lever between TDD and its masked twin brings, alone and together, as tables (docs/results/levers.md).
 
     python3 scripts/levers.py digits WORK                          ten minutes on two CPU cores
-    python3 scripts/levers.py cifar10-small WORK --data CIFAR      half an hour: photographs, a small network
+    python3 scripts/levers.py cifar10-small WORK --data CIFAR      40 minutes: photographs, a small network
+    python3 scripts/levers.py cifar10-few WORK --data CIFAR        15 minutes: fewer photographs, more epochs
     python3 scripts/levers.py text WORK --data PTB                 ten minutes: Penn Treebank as characters, a small network
     python3 scripts/levers.py text-wide WORK --data PTB            an hour: a wider one, more text
     python3 scripts/levers.py cifar10 WORK --data CIFAR --device cuda
@@ -29,6 +30,7 @@ DIRECT = ["model.denoiser.direct=true"]
 OWN = DIRECT + ["loss.direct=1", "loss.encoder_gradient=none"]
 EVIDENCE = ["model.denoiser.evidence=true"]
 SELF = ["model.denoiser.self_condition=true"]
+MEAN = ["model.pool=mean"]
 PATCHES = ["model.pool=all", "model.denoiser.condition_attention=prefix"]
 MUON = ["train.optimizer=muon", "train.lr=2e-3"]
 ROTARY = ["model.denoiser.positions=rotary"]
@@ -60,6 +62,11 @@ def small(tokens, width, depth, epochs, lr, ema):
 IMAGE = {"TDD": (PLAIN, []), "TDD, direct path": (DIRECT, []), "TDD, direct path, encoder as the twin's": (OWN, []), "MDD": (MDD, [])}
 # The blocks read all patches, not the class token alone.
 PHOTO = IMAGE | {"TDD, direct path, patches": (DIRECT + PATCHES, []), "TDD, direct path, patches, encoder as the twin's": (OWN + PATCHES, [])}
+SMALL_PHOTO = (
+    ["train.eval_every=1000", "train.checkpoint_every=1000", "train.batch=128", "train.lr=4e-3", "train.ema=0.995", "train.clip=0"]
+    + ["augment.rand_augment=", "augment.erase.prob=0", "model.encoder.width=96", "model.encoder.depth=4", "model.encoder.heads=3"]
+    + ["model.encoder.drop_path=0", "model.denoiser.width=96", "model.denoiser.depth=2", "model.denoiser.heads=3"]
+)
 CALLS = "1,2,4,8,16,20,32,64"
 CAPTION = [["--steps", "20", "--guidance", "1,1.5"]]
 BEST_OF_32 = ["--guidance", "1", "--sampler", "multinomial", "--candidates", "32", "--rank", "consensus"]
@@ -84,12 +91,23 @@ TABLES = {
     "text-wide": dict(recipe="ptb-chars", base=small(128, 128, 4, 3, 3.2e-2, 0.995), rows=text_rows(8, 32), eval=[], bytes=2_000_000, seeds=1),
     "cifar10-small": dict(
         recipe="cifar10",
-        base=["data.val_fraction=0.4", "train.eval_every=1000", "train.checkpoint_every=1000", "train.epochs=20", "train.warmup_epochs=1"]
-        + ["train.batch=128", "train.lr=4e-3", "train.ema=0.995", "augment.rand_augment=", "augment.erase.prob=0", "augment.mix.prob=0"]
-        + ["model.encoder.width=96", "model.encoder.depth=4", "model.encoder.heads=3", "model.encoder.drop_path=0"]
-        + ["model.denoiser.width=96", "model.denoiser.depth=2", "model.denoiser.heads=3"],
-        rows=PHOTO,
+        base=SMALL_PHOTO + ["data.val_fraction=0.4", "train.epochs=8", "train.warmup_epochs=1", "augment.mix.prob=0"],
+        rows={
+            "TDD, patches": (DIRECT + PATCHES + ["loss.direct=1"], []),
+            "TDD, patches, encoder as the twin's": (OWN + PATCHES, []),
+            "MDD": (MDD, []),
+            "TDD, mean": (DIRECT + MEAN, []),
+            "TDD, mean, encoder as the twin's": (OWN + MEAN, []),
+            "MDD, mean": (MDD + MEAN, []),
+        },
         eval=classes("1", "3"),
+        seeds=1,
+    ),
+    "cifar10-few": dict(
+        recipe="cifar10",
+        base=SMALL_PHOTO + ["data.val_fraction=0.8", "train.epochs=30", "train.warmup_epochs=2", "augment.mix.prob=0.25"],
+        rows={"TDD, patches, encoder as the twin's": (OWN + PATCHES, []), "TDD, mean, encoder as the twin's": (OWN + MEAN, [])},
+        eval=[["--steps", "1,20", "--guidance", "1", "--running-mean=true", "--limit", "20000"]],
         seeds=1,
     ),
     "cifar10": dict(
@@ -108,6 +126,11 @@ TABLES = {
             "TDD, Muon": (MUON, []),
             "TDD, Muon, 80 epochs": (MUON + ["train.epochs=80", "train.eval_every=20"], []),
             "TDD, Muon, rotary": (MUON + ROTARY, []),
+            "TDD, Muon, self-conditioning": (MUON + SELF, []),
+            "TDD, Muon, 8 noisy copies": (MUON + ["train.noisy_copies=8"], []),
+            "TDD, Muon, drop path 0.3, 60 epochs": (MUON + ["model.encoder.drop_path=0.3", "train.epochs=60", "train.eval_every=20"], []),
+            "TDD, Muon, conditions dropped at 0.02": (MUON + ["train.condition_drop=0.02"], []),
+            "TDD, Muon, smoothing": (MUON + ["loss.smoothing=0.05"], []),
             "TDD, Muon, evidence, stagger 8": (MUON + EVIDENCE + stagger(8) + ["train.clean_tokens=0"], []),
             "MDD": (MDD, []),
             "MDD, Muon": (MDD + MUON, []),
@@ -118,9 +141,9 @@ TABLES = {
     ),
     "final-cifar10": dict(
         recipe="cifar10",
-        base=["train.clip=0", "train.epochs=300", "train.eval_every=300"],
-        rows={"TDD": (OWN + PATCHES, []), "MDD": (MDD, [])},
-        eval=[["--steps", CALLS, "--guidance", "1", f"--running-mean={mean}"] for mean in ("true", "false")],
+        base=MEAN + ["train.clip=0", "train.epochs=300", "train.eval_every=300"],
+        rows={"TDD": (OWN, []), "MDD": (MDD, [])},
+        eval=[["--steps", CALLS, "--guidance", "1", "--running-mean=true,false"]],
         seeds=3,
     ),
     "final-ptb": dict(
@@ -139,9 +162,9 @@ TABLES = {
     ),
     "final-imagenette": dict(
         recipe="imagenette",
-        base=["train.optimizer=muon", "train.lr=1e-3", "model.denoiser.kind=transformer"],
-        rows={"TDD": (OWN + PATCHES, []), "MDD": (MDD, [])},
-        eval=[["--steps", "1,20", "--guidance", "1", "--running-mean=true"]],
+        base=MEAN + ["train.clip=0", "train.eval_every=150", "train.optimizer=muon", "train.lr=1e-3", "model.denoiser.kind=transformer"],
+        rows={"TDD": (OWN, []), "MDD": (MDD, [])},
+        eval=[["--steps", CALLS, "--guidance", "1", "--running-mean=true,false"]],
         seeds=3,
     ),
 }

@@ -67,6 +67,36 @@ fn digits_are_classified_as_well_as_said() {
     }
 }
 
+/// Both models over steps, by the last step and by the mean of all, in one table and one figure. The twin's one pass is a level line.
+#[test]
+fn a_curve_of_classes_is_drawn() {
+    let dir = tempfile::tempdir().unwrap();
+    fn eval<'a>(flags: &[&'a str]) -> Vec<&'a str> {
+        [&["eval", "embedded:digits", "--device", "cpu", "--limit", "64"], flags].concat()
+    }
+    let flags =
+        ["--twin", "embedded:digits-mdd", "--steps", "1,3", "--guidance", "1", "--running-mean=true,false", "--json"];
+    let rows = json(dir.path(), &eval(&[&flags[..], &["--figure", "curve.svg"]].concat()));
+    let measured = |r: &Value| (r["steps"].as_u64().unwrap(), r["running_mean"] == true);
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows[..4].iter().map(measured).collect::<Vec<_>>(), [(1, true), (3, true), (1, false), (3, false)]);
+    assert_eq!(rows[0]["top1"], rows[2]["top1"], "one step is its own mean");
+    let alone = json(dir.path(), &["eval", "embedded:digits-mdd", "--device", "cpu", "--limit", "64", "--json"]);
+    assert_eq!(rows[4], alone[0]);
+    let drawn = fs::read_to_string(dir.path().join("curve.svg")).unwrap();
+    for line in ["argmax, running mean", "MDD (one pass)", "network passes per image"] {
+        assert!(drawn.contains(line), "{line}");
+    }
+    for (flags, why) in [
+        (&["--figure", "c.svg"][..], "--steps 1,2,4"),
+        (&["--steps", "1,2", "--figure", "c.pdf"], "FILE.svg"),
+        (&["--twin", "embedded:shapes-mdd"], "it knows other classes"),
+    ] {
+        let (code, _, err) = at(dir.path(), &eval(flags));
+        assert!(code == 1 && err.contains(why), "{err}");
+    }
+}
+
 /// 300 of the 2,000 test scenes: the share that is right has a standard error of .6 where 99 % are.
 #[test]
 fn scenes_are_captioned_as_well_as_said() {

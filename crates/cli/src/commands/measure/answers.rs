@@ -58,6 +58,7 @@ pub fn posterior(args: &Args, loaded: &Loaded, source: &Source, sample: &SampleC
         write(args, loaded, source, sample, &seen)?;
     }
     Ok(Row {
+        masked: false,
         sampler: "posterior".into(),
         steps: 1,
         guidance: 1.0,

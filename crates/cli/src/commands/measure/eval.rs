@@ -1,15 +1,17 @@
 //! `tweedie eval`: how good a trained model is, over sampling steps and guidance.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tweedie::config::{SampleConfig, SamplerKind, Start};
 use tweedie::data::Task;
 use tweedie::evaluate;
 use tweedie::metrics::Report;
+use tweedie::run::Loaded;
 use tweedie::train::open_classes;
 
 use super::answers;
+use super::curve::{self, Point};
 use super::texts::{self, TextArgs};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note, warn, with_bar};
@@ -53,8 +55,14 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = SCHEDULES)]
     pub schedule: Option<String>,
     /// Classes: steps go by the mean of the logits of all steps so far; false: by those of the last one
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub running_mean: Option<bool>,
+    #[arg(long, value_delimiter = ',', value_name = "BOOL,…", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub running_mean: Vec<bool>,
+    /// Another run on the same images, such as the masked twin's, as further rows of the table
+    #[arg(long, value_name = "RUN")]
+    pub twin: Option<PathBuf>,
+    /// Draw the score over the passes of the network that an answer takes, a line for each way of sampling
+    #[arg(long, value_name = "FILE.svg|png")]
+    pub figure: Option<PathBuf>,
     /// Majority over this many draws (reported as such)
     #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
     pub votes: Option<usize>,
@@ -83,6 +91,9 @@ pub struct Args {
 /// One line of the table: a sampler, or the posterior.
 #[derive(Serialize)]
 pub struct Row {
+    /// Whether it is of a masked twin, which has one pass and no settings.
+    #[serde(skip)]
+    pub masked: bool,
     pub sampler: String,
     pub steps: usize,
     pub guidance: f32,
@@ -112,6 +123,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     args.text.check_classes()?;
     answers::check(args)?;
+    curve::check(args)?;
     let dataset = open_classes(&loaded.config)?;
     if dataset.class_names.len() > loaded.config.model.classes {
         return Err(Failure::input(format!(
@@ -130,58 +142,47 @@ pub fn run(args: &Args) -> Result<()> {
         true => answers::calibrate(&args.model, &mut loaded, dataset.val()?)?,
         false => args.model.say_if_uncalibrated(&loaded),
     }
-    let mut base = loaded.config.sample.clone();
-    base.votes = args.votes.unwrap_or(base.votes).max(1);
-    base.running_mean = args.running_mean.unwrap_or(base.running_mean);
-    base.seed = args.seed.unwrap_or(base.seed);
-    base.schedule = args.schedule.clone().unwrap_or(base.schedule);
-    base.start = args.start.unwrap_or(base.start);
-    let tdd = loaded.trained.model.is_tdd();
-    let or = |v: &[usize], d: usize| if v.is_empty() || !tdd { vec![d] } else { v.to_vec() };
-    let samplers = match args.sampler.is_empty() || !tdd {
-        true => vec![base.sampler],
-        false => args.sampler.clone(),
-    };
-    let guidances = if args.guidance.is_empty() || !tdd { vec![base.guidance] } else { args.guidance.clone() };
-    let settings = samplers.len() * guidances.len() * or(&args.steps, base.steps).len();
-    let mut rows = Vec::new();
-    for &sampler in &samplers {
-        for &guidance in &guidances {
-            for steps in or(&args.steps, base.steps) {
-                if steps == 0 {
-                    return Err(Failure::input("--steps must be at least 1"));
-                }
-                let sample = SampleConfig { sampler, guidance, steps, ..base.clone() };
-                let what =
-                    if settings > 1 { format!("setting {} of {settings}", rows.len() + 1) } else { "images".into() };
-                let m = with_bar(&what, || {
-                    evaluate::classes_quietly(&loaded.trained, source, &loaded.config, &sample, args.limit)
-                })?;
-                if rows.is_empty() {
-                    m.skipped.errors.values().take(5).for_each(|e| warn(&format!("left out: {e}")));
-                }
-                let report = m.report();
-                if report.unanswered > 0 {
-                    warn(&format!(
-                        "{} of {} images have logits that are not finite; they count as wrong",
-                        report.unanswered, report.examples
-                    ));
-                }
-                rows.push(Row {
-                    sampler: name(sampler),
-                    steps,
-                    guidance,
-                    running_mean: base.running_mean,
-                    votes: base.votes,
-                    temperature: None,
-                    report,
-                });
-            }
+    let twin = args.twin.as_ref().map(|run| twin(args, run, &loaded)).transpose()?;
+    let own = settings(args, &loaded);
+    let mut all: Vec<(&Loaded, SampleConfig)> = own.iter().map(|s| (&loaded, s.clone())).collect();
+    if let Some(twin) = &twin {
+        all.extend(settings(args, twin).into_iter().map(|s| (twin, s)));
+    }
+    let (mut rows, mut points) = (Vec::new(), Vec::new());
+    for (i, (of, sample)) in all.iter().enumerate() {
+        if sample.steps == 0 {
+            return Err(Failure::input("--steps must be at least 1"));
         }
+        let what = if all.len() > 1 { format!("setting {} of {}", i + 1, all.len()) } else { "images".into() };
+        let m = with_bar(&what, || evaluate::classes_quietly(&of.trained, source, &of.config, sample, args.limit))?;
+        if i == 0 {
+            m.skipped.errors.values().take(5).for_each(|e| warn(&format!("left out: {e}")));
+        }
+        let report = m.report();
+        if report.unanswered > 0 {
+            warn(&format!(
+                "{} of {} images have logits that are not finite; they count as wrong",
+                report.unanswered, report.examples
+            ));
+        }
+        let row = Row {
+            masked: !of.trained.model.is_tdd(),
+            sampler: name(sample.sampler),
+            steps: sample.steps,
+            guidance: sample.guidance,
+            running_mean: sample.running_mean,
+            votes: sample.votes,
+            temperature: None,
+            report,
+        };
+        let passes = sample.steps * texts::passes_of_step(&of.trained.model, sample) * sample.votes;
+        points.push(point(&row, Some(passes).filter(|_| !row.masked)));
+        rows.push(row);
     }
     if let Some(m) = evaluate::direct_path(&loaded.trained, source, &loaded.config, args.limit)? {
         let report = m.report();
-        rows.push(Row {
+        let row = Row {
+            masked: false,
             sampler: "direct path".into(),
             steps: 0,
             guidance: 1.0,
@@ -189,22 +190,89 @@ pub fn run(args: &Args) -> Result<()> {
             votes: 1,
             temperature: None,
             report,
-        });
+        };
+        points.push(point(&row, None));
+        rows.push(row);
     }
-    rows.push(answers::posterior(args, &loaded, source, &base)?);
+    if let Some(file) = &args.figure {
+        curve::draw(("Classes over passes of the network", "network passes per image", "top-1 %"), points, file)?;
+    }
+    let Some(base) = own.first() else { return Err(Failure::input("there are no settings to measure")) };
+    rows.push(answers::posterior(args, &loaded, source, base)?);
     if args.model.json {
         return report::print_json(&rows);
     }
-    report::print(&text(&rows, tdd, args.per_class.then_some(loaded.trained.class_names.as_slice())))
+    report::print(&text(&rows, args.per_class.then_some(loaded.trained.class_names.as_slice())))
+}
+
+/// All ways to sample that `args` name; the masked twin has one.
+fn settings(args: &Args, loaded: &Loaded) -> Vec<SampleConfig> {
+    let mut base = loaded.config.sample.clone();
+    base.votes = args.votes.unwrap_or(base.votes).max(1);
+    base.seed = args.seed.unwrap_or(base.seed);
+    base.schedule = args.schedule.clone().unwrap_or(base.schedule);
+    base.start = args.start.unwrap_or(base.start);
+    if !loaded.trained.model.is_tdd() {
+        base.running_mean = false;
+        return vec![base];
+    }
+    fn or<T: Copy>(given: &[T], own: T) -> Vec<T> {
+        if given.is_empty() { vec![own] } else { given.to_vec() }
+    }
+    let mut all = Vec::new();
+    for running_mean in or(&args.running_mean, base.running_mean) {
+        for sampler in or(&args.sampler, base.sampler) {
+            for guidance in or(&args.guidance, base.guidance) {
+                for steps in or(&args.steps, base.steps) {
+                    all.push(SampleConfig { running_mean, sampler, guidance, steps, ..base.clone() });
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Another run, which knows the same classes.
+fn twin(args: &Args, run: &Path, of: &Loaded) -> Result<Loaded> {
+    let twin = args.model.load_run(run)?;
+    if twin.config.data.task != Task::Class || twin.trained.class_names != of.trained.class_names {
+        return Err(Failure::input(format!("--twin {}: it knows other classes", run.display())));
+    }
+    Ok(twin)
+}
+
+/// As a figure has it, with a 95 % interval of the share (Wilson).
+fn point(row: &Row, passes: Option<usize>) -> Point {
+    let mut way = row.name();
+    if !row.masked && row.guidance != 1.0 {
+        way += &format!(", guidance {}", row.guidance);
+    }
+    if !row.masked && row.votes > 1 {
+        way += &format!(", majority of {}", row.votes);
+    }
+    let (n, p, z) = (row.report.examples.max(1) as f64, row.report.top1, 1.96_f64);
+    let middle = (p + z * z / (2.0 * n)) / (1.0 + z * z / n);
+    let half = z / (1.0 + z * z / n) * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
+    Point { way, passes, score: 100.0 * p, interval: [100.0 * (middle - half), 100.0 * (middle + half)] }
+}
+
+impl Row {
+    fn name(&self) -> String {
+        match self.masked {
+            true => "MDD (one pass)".into(),
+            false => self.sampler.clone() + if self.running_mean { ", running mean" } else { "" },
+        }
+    }
 }
 
 fn name(sampler: SamplerKind) -> String {
     serde_json::to_value(sampler).ok().and_then(|v| v.as_str().map(String::from)).unwrap_or_default()
 }
 
-fn text(rows: &[Row], tdd: bool, classes: Option<&[String]>) -> String {
+fn text(rows: &[Row], classes: Option<&[String]>) -> String {
     use Align::{Left, Right};
     let samplers = || rows.iter().filter(|r| r.temperature.is_none());
+    let tdd = samplers().any(|r| !r.masked);
     // Columns that would say 1 all the way down are left out, so that the table fits a terminal.
     let (guided, voted) = (samplers().any(|r| r.guidance != 1.0), samplers().any(|r| r.votes > 1));
     let kept = |name: &str| match name {
@@ -219,6 +287,7 @@ fn text(rows: &[Row], tdd: bool, classes: Option<&[String]>) -> String {
         Table::new(&[("sampler", Left)].into_iter().chain(heads.iter().map(|h| (*h, Right))).collect::<Vec<_>>());
     for r in rows {
         let cell = |head: &&str| match *head {
+            "steps" | "guidance" | "votes" if r.masked => "–".into(),
             "steps" => r.steps.to_string(),
             "guidance" => r.guidance.to_string(),
             "votes" => r.votes.to_string(),
@@ -229,11 +298,7 @@ fn text(rows: &[Row], tdd: bool, classes: Option<&[String]>) -> String {
             "AUROC" => r.report.auroc.map_or("–".into(), |a| format!("{a:.3}")),
             _ => r.report.examples.to_string(),
         };
-        let name = match tdd || r.temperature.is_some() {
-            true => r.sampler.clone() + if r.running_mean { ", running mean" } else { "" },
-            false => "MDD (one pass)".into(),
-        };
-        table.row(std::iter::once(name).chain(heads.iter().map(cell)).collect());
+        table.row(std::iter::once(r.name()).chain(heads.iter().map(cell)).collect());
     }
     let mut out = table.shown();
     if let Some(t) = rows.last().and_then(|r| r.temperature) {

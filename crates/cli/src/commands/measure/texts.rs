@@ -15,6 +15,7 @@ use tweedie::model::Model;
 use tweedie::run::Loaded;
 use tweedie::train::open_sequences;
 
+use super::curve;
 use super::eval::{Args, Split};
 use crate::failure::{Failure, Result};
 use crate::report::{self, Align, Table, note, terminal, warn, with_bar};
@@ -62,12 +63,6 @@ pub struct TextArgs {
     /// time; 0: as it was trained)
     #[arg(long, value_delimiter = ',', value_name = "N,…", value_parser = numbers::whole(0..=1 << 10))]
     stagger: Vec<usize>,
-    /// Captions: another run on the same images, such as the masked twin's, as further rows of the table
-    #[arg(long, value_name = "RUN")]
-    twin: Option<std::path::PathBuf>,
-    /// Captions: draw CIDEr-D over the passes of the network that a caption takes, a line for each way of sampling
-    #[arg(long, value_name = "FILE.svg|png")]
-    figure: Option<std::path::PathBuf>,
     /// Captions: write this many for each image and score the best of them
     #[arg(long, value_name = "N", value_parser = numbers::whole(1..=1 << 16))]
     candidates: Option<usize>,
@@ -98,8 +93,6 @@ impl TextArgs {
             (!self.uncommitted.is_empty(), "--uncommitted"),
             (!self.correction.is_empty(), "--correction"),
             (!self.stagger.is_empty(), "--stagger"),
-            (self.twin.is_some(), "--twin"),
-            (self.figure.is_some(), "--figure"),
             (self.candidates.is_some(), "--candidates"),
             (self.rank.is_some(), "--rank"),
         ];
@@ -156,13 +149,13 @@ fn check(args: &Args, loaded: &Loaded) -> Result<()> {
         (quiet && args.text.out.is_some(), "--out", BOUND),
         (text && !args.guidance.is_empty(), "--guidance", "there is no image to guide to"),
         (text && args.text.clip.is_some(), "--clip", "there are no images"),
-        (text && args.text.twin.is_some(), "--twin", "text is measured one run at a time"),
-        (text && args.text.figure.is_some(), "--figure", "it draws scores of captions"),
+        (text && args.twin.is_some(), "--twin", "text is measured one run at a time"),
+        (text && args.figure.is_some(), "--figure", "it draws scores of classes and captions"),
         (text && args.text.candidates.is_some(), "--candidates", "samples of text are not chosen among"),
         (!text && args.text.samples > 0, "--samples", "captions are of the images there are; see --limit"),
         (args.votes.is_some(), "--votes", "captions are not voted on"),
         (
-            args.running_mean.is_some(),
+            !args.running_mean.is_empty(),
             "--running-mean",
             "later steps see the other words, which a mean of all steps would wash out",
         ),
@@ -175,14 +168,7 @@ fn check(args: &Args, loaded: &Loaded) -> Result<()> {
             return Err(meaningless(flag, why));
         }
     }
-    match args.text.figure.as_ref().map(|f| f.extension().and_then(|e| e.to_str())) {
-        None => Ok(()),
-        Some(Some("svg" | "png")) if args.steps.len() > 1 => Ok(()),
-        Some(Some("svg" | "png")) => {
-            Err(Failure::input("a curve needs more than one number of steps; give --steps 1,2,4,8,16"))
-        }
-        Some(_) => Err(Failure::input("--figure writes FILE.svg or FILE.png")),
-    }
+    curve::check(args)
 }
 
 pub fn run(args: &Args, loaded: &Loaded) -> Result<()> {
@@ -421,11 +407,15 @@ fn steps_taken(model: &Model, s: &SampleConfig) -> usize {
     if model.is_tdd() { s.steps_taken(model.per_token_time(), tokens) } else { s.steps_masked(tokens) }
 }
 
-/// Passes of the network for a text: guidance takes two a step, and so does self-conditioning.
+/// Passes of the network for a text.
 fn passes(model: &Model, s: &SampleConfig) -> usize {
+    steps_taken(model, s) * passes_of_step(model, s) * s.candidates
+}
+
+/// Guidance takes two passes a step, and so does self-conditioning.
+pub fn passes_of_step(model: &Model, s: &SampleConfig) -> usize {
     let two = |on: bool| if on { 2 } else { 1 };
-    let each = two(s.guidance != 1.0) * two(model.config().denoiser.self_condition);
-    steps_taken(model, s) * each * s.candidates
+    two(s.guidance != 1.0) * two(model.config().denoiser.self_condition)
 }
 
 /// The share of committed tokens that a step takes back, where a model commits them one after another.

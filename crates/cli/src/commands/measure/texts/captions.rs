@@ -1,7 +1,5 @@
 //! `tweedie eval` of captions: scores over settings, CLIPScore, examples, files.
 
-mod curve;
-
 use std::ops::Range;
 use std::path::Path;
 
@@ -17,6 +15,7 @@ use tweedie::metrics::clip::Clip;
 use tweedie::metrics::{Diversity, diversity};
 use tweedie::run::Loaded;
 
+use super::super::curve::{self, Point};
 use super::super::eval::Args;
 use super::{bound_text, combined, correction, name, passes, sampler_name, stagger, steps_taken, stopped, uncommitted};
 use crate::failure::{Failure, Result};
@@ -118,7 +117,7 @@ pub fn run(args: &Args, loaded: &Loaded, source: &Sequences, settings: &[SampleC
         Some(folder) => Some(Clip::load(folder, &loaded.trained.model.device())?),
         None => None,
     };
-    let twin = match &args.text.twin {
+    let twin = match &args.twin {
         Some(run) => Some(twin(args, run)?),
         None => None,
     };
@@ -130,7 +129,7 @@ pub fn run(args: &Args, loaded: &Loaded, source: &Sequences, settings: &[SampleC
     for (i, (of, s)) in all.iter().enumerate() {
         // Of a curve no point is measured twice: a shared time corrects nothing, and few tokens take few steps.
         let new = Row::new(of, s);
-        if args.text.figure.is_some() && rows.iter().any(|r| r.name() == new.name()) {
+        if args.figure.is_some() && rows.iter().any(|r| r.name() == new.name()) {
             continue;
         }
         let what = match all.len() {
@@ -149,8 +148,15 @@ pub fn run(args: &Args, loaded: &Loaded, source: &Sequences, settings: &[SampleC
     if let Some(dir) = &args.text.out {
         write(dir, source, &last)?;
     }
-    if let Some(file) = &args.text.figure {
-        curve::draw(&rows, file)?;
+    if let Some(file) = &args.figure {
+        let point = |r: &Row| Point {
+            way: r.way(),
+            passes: Some(r.passes),
+            score: r.scores.cider_d,
+            interval: r.intervals.cider_d,
+        };
+        let names = ("Captions over passes of the network", "network passes per caption", "CIDEr-D");
+        curve::draw(names, rows.iter().map(point).collect(), file)?;
     }
     let clip = match &clip {
         Some(clip) => Some(clip_rows(clip, source, &last, rows.iter().map(|r| r.name()).zip(&made))?),
