@@ -42,7 +42,7 @@ enum Command {
     /// Train a model by a recipe, or on data for which one is made
     Train(train::Args),
     /// Measure a trained model over sampling steps and guidance: accuracy, caption scores, bits per character
-    Eval(measure::eval::Args),
+    Eval(Box<measure::eval::Args>),
     /// Say what is on images
     Classify(predict::classify::Args),
     /// Say in words what is on images

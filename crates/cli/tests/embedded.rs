@@ -83,6 +83,8 @@ fn a_curve_of_classes_is_drawn() {
     assert_eq!(rows[0]["top1"], rows[2]["top1"], "one step is its own mean");
     let alone = json(dir.path(), &["eval", "embedded:digits-mdd", "--device", "cpu", "--limit", "64", "--json"]);
     assert_eq!(rows[4], alone[0]);
+    let same = json(dir.path(), &eval(&["--twin", "embedded:digits", "--json"]));
+    assert_eq!((&same[1]["sampler"], &same[0]["top1"]), (&"embedded:digits: argmax".into(), &same[1]["top1"]));
     let drawn = fs::read_to_string(dir.path().join("curve.svg")).unwrap();
     for line in ["argmax, running mean", "MDD (one pass)", "network passes per image"] {
         assert!(drawn.contains(line), "{line}");

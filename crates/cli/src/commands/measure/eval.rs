@@ -165,9 +165,13 @@ pub fn run(args: &Args) -> Result<()> {
                 report.unanswered, report.examples
             ));
         }
+        let whose = match &args.twin {
+            Some(run) if i >= own.len() => format!("{}: ", run.display()),
+            _ => String::new(),
+        };
         let row = Row {
             masked: !of.trained.model.is_tdd(),
-            sampler: name(sample.sampler),
+            sampler: whose + &name(sample.sampler),
             steps: sample.steps,
             guidance: sample.guidance,
             running_mean: sample.running_mean,
@@ -271,10 +275,10 @@ fn name(sampler: SamplerKind) -> String {
 
 fn text(rows: &[Row], classes: Option<&[String]>) -> String {
     use Align::{Left, Right};
-    let samplers = || rows.iter().filter(|r| r.temperature.is_none());
-    let tdd = samplers().any(|r| !r.masked);
     // Columns that would say 1 all the way down are left out, so that the table fits a terminal.
-    let (guided, voted) = (samplers().any(|r| r.guidance != 1.0), samplers().any(|r| r.votes > 1));
+    let samplers = || rows.iter().filter(|r| r.temperature.is_none() && !r.masked);
+    let (tdd, guided) = (samplers().next().is_some(), samplers().any(|r| r.guidance != 1.0));
+    let voted = samplers().any(|r| r.votes > 1);
     let kept = |name: &str| match name {
         "steps" => tdd,
         "guidance" => tdd && guided,
