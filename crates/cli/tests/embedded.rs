@@ -82,7 +82,7 @@ fn a_curve_of_classes_is_drawn() {
     assert_eq!(rows[..4].iter().map(measured).collect::<Vec<_>>(), [(1, true), (3, true), (1, false), (3, false)]);
     assert_eq!(rows[0]["top1"], rows[2]["top1"], "one step is its own mean");
     let alone = json(dir.path(), &["eval", "embedded:digits-mdd", "--device", "cpu", "--limit", "64", "--json"]);
-    assert_eq!(rows[4], alone[0]);
+    assert_eq!((&rows[4]["nll"], &rows[4]["sampler"]), (&alone[0]["nll"], &"embedded:digits-mdd: argmax".into()));
     let same = json(dir.path(), &eval(&["--twin", "embedded:digits", "--json"]));
     assert_eq!((&same[1]["sampler"], &same[0]["top1"]), (&"embedded:digits: argmax".into(), &same[1]["top1"]));
     let drawn = fs::read_to_string(dir.path().join("curve.svg")).unwrap();
