@@ -92,6 +92,17 @@ pub fn save_figure(drawing: &Drawing, dir: &Path, name: &str) -> Result<()> {
     Ok(write_atomic(&dir.join(format!("{name}.png")), &png)?)
 }
 
+/// Write a figure into one file, as PNG or SVG by its name, and say so.
+pub fn write_figure(path: &Path, drawing: &Drawing) -> Result<()> {
+    let data = match path.extension().and_then(|e| e.to_str()) {
+        Some("png") => drawing.png(PRINT_SCALE)?,
+        _ => drawing.svg().into_bytes(),
+    };
+    write_atomic(path, &data)?;
+    note(&format!("wrote {}", path.display()));
+    Ok(())
+}
+
 /// "1 thread", "8 threads".
 pub fn threads(n: usize) -> String {
     format!("{n} {}", if n == 1 { "thread" } else { "threads" })

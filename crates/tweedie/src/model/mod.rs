@@ -236,7 +236,7 @@ impl Model {
     }
 
     /// What a direct path reads of the condition, and what the blocks do, which has no gradient. The first is computed as the twin computes it,
-    /// not as a part of the second: both learn the same numbers then, to the bit.
+    /// not as a part of the second: both learn the same numbers then, on the CPU to the bit.
     fn condition_of_path_alone(&self, p: &Pass, images: &Tensor) -> Result<(Var, Var)> {
         if self.config.pool != Pool::All {
             let z = self.condition(p, images)?;

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use tweedie::files::write_atomic;
-use tweedie_figures::{Axis, Band, Figure, LinesSpec, PRINT_SCALE, Series};
+use tweedie_figures::{Axis, Band, Figure, LinesSpec, Series};
 
 use super::eval::Args;
 use crate::failure::{Failure, Result};
-use crate::report::note;
+use crate::report::write_figure;
 
 /// More bands than this would hide each other.
 const BANDS: usize = 2;
@@ -44,13 +43,7 @@ pub fn draw((title, passes, score): (&str, &str, &str), points: Vec<Point>, path
         series: lines(points),
         size: Some((460.0, 300.0)),
     })?;
-    let data = match path.extension().and_then(|e| e.to_str()) {
-        Some("png") => drawing.png(PRINT_SCALE)?,
-        _ => drawing.svg().into_bytes(),
-    };
-    write_atomic(path, &data)?;
-    note(&format!("wrote {}", path.display()));
-    Ok(())
+    write_figure(path, &drawing)
 }
 
 fn lines(points: Vec<Point>) -> Vec<Series> {
@@ -76,4 +69,22 @@ fn lines(points: Vec<Point>) -> Vec<Series> {
         Series { band: few.then_some(band), ..line }
     };
     ways.into_iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each way is a line, in the order of its passes; what takes one pass and no more is as long as the others.
+    #[test]
+    fn points_become_lines() {
+        let point =
+            |way: &str, passes, score| Point { way: way.into(), passes, score, interval: [score - 1.0, score + 1.0] };
+        let drawn = lines(vec![point("a", Some(8), 3.0), point("twin", None, 5.0), point("a", Some(2), 4.0)]);
+        let of = |i: usize| (drawn[i].name.as_str(), &drawn[i].x[..], &drawn[i].y[..]);
+        assert_eq!(of(0), ("a", &[2.0, 8.0][..], &[4.0, 3.0][..]));
+        assert_eq!(of(1), ("twin", &[2.0, 8.0][..], &[5.0, 5.0][..]));
+        assert_eq!(drawn[0].band.as_ref().unwrap().low, [3.0, 2.0]);
+        assert!(lines(vec![point("twin", None, 5.0)])[0].x.iter().all(|x| *x == 1.0));
+    }
 }

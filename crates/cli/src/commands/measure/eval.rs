@@ -201,24 +201,29 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(file) = &args.figure {
         curve::draw(("Classes over passes of the network", "network passes per image", "top-1 %"), points, file)?;
     }
-    let Some(base) = own.first() else { return Err(Failure::input("there are no settings to measure")) };
-    rows.push(answers::posterior(args, &loaded, source, base)?);
+    rows.push(answers::posterior(args, &loaded, source, &base(args, &loaded))?);
     if args.model.json {
         return report::print_json(&rows);
     }
     report::print(&text(&rows, args.per_class.then_some(loaded.trained.class_names.as_slice())))
 }
 
-/// All ways to sample that `args` name; the masked twin has one.
-fn settings(args: &Args, loaded: &Loaded) -> Vec<SampleConfig> {
+/// The run's way to sample, with what `args` say once for all rows.
+fn base(args: &Args, loaded: &Loaded) -> SampleConfig {
     let mut base = loaded.config.sample.clone();
     base.votes = args.votes.unwrap_or(base.votes).max(1);
+    base.running_mean = args.running_mean.first().copied().unwrap_or(base.running_mean);
     base.seed = args.seed.unwrap_or(base.seed);
     base.schedule = args.schedule.clone().unwrap_or(base.schedule);
     base.start = args.start.unwrap_or(base.start);
+    base
+}
+
+/// All ways to sample that `args` name; the masked twin has one.
+fn settings(args: &Args, loaded: &Loaded) -> Vec<SampleConfig> {
+    let base = base(args, loaded);
     if !loaded.trained.model.is_tdd() {
-        base.running_mean = false;
-        return vec![base];
+        return vec![SampleConfig { running_mean: false, ..base }];
     }
     fn or<T: Copy>(given: &[T], own: T) -> Vec<T> {
         if given.is_empty() { vec![own] } else { given.to_vec() }
@@ -245,7 +250,7 @@ fn twin(args: &Args, run: &Path, of: &Loaded) -> Result<Loaded> {
     Ok(twin)
 }
 
-/// As a figure has it, with a 95 % interval of the share (Wilson).
+/// As a figure has it.
 fn point(row: &Row, passes: Option<usize>) -> Point {
     let mut way = row.name();
     if !row.masked && row.guidance != 1.0 {
@@ -254,10 +259,16 @@ fn point(row: &Row, passes: Option<usize>) -> Point {
     if !row.masked && row.votes > 1 {
         way += &format!(", majority of {}", row.votes);
     }
-    let (n, p, z) = (row.report.examples.max(1) as f64, row.report.top1, 1.96_f64);
+    let interval = wilson(row.report.top1, row.report.examples).map(|x| 100.0 * x);
+    Point { way, passes, score: 100.0 * row.report.top1, interval }
+}
+
+/// Wilson's 95 % interval of a share `p` of `n`.
+fn wilson(p: f64, n: usize) -> [f64; 2] {
+    let (n, z) = (n.max(1) as f64, 1.96_f64);
     let middle = (p + z * z / (2.0 * n)) / (1.0 + z * z / n);
     let half = z / (1.0 + z * z / n) * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
-    Point { way, passes, score: 100.0 * p, interval: [100.0 * (middle - half), 100.0 * (middle + half)] }
+    [middle - half, middle + half]
 }
 
 impl Row {
@@ -319,4 +330,19 @@ fn text(rows: &[Row], classes: Option<&[String]>) -> String {
         out += &format!("\n{}", t.shown());
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wilson;
+
+    /// As in statistics books: 50 of 100, and 10 of 10, whose interval ends at 1.
+    #[test]
+    fn intervals_of_shares() {
+        for (p, n, want) in [(0.5, 100, [0.4038, 0.5962]), (1.0, 10, [0.7225, 1.0])] {
+            for (got, want) in wilson(p, n).into_iter().zip(want) {
+                assert!((got - want).abs() < 1e-4, "{p} of {n}: {got}, not {want}");
+            }
+        }
+    }
 }

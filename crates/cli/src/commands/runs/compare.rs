@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tweedie::files::write_atomic;
 use tweedie::runs::{Curve, Summary};
 use tweedie::settings;
-use tweedie_figures::{Axis, Drawing, Figure, LinesSpec, PRINT_SCALE, Series};
+use tweedie_figures::{Axis, Drawing, Figure, LinesSpec, Series};
 
 use super::{bytes, score, steps};
 use crate::failure::{Failure, Result};
-use crate::report::{self, Align, Table, note};
+use crate::report::{self, Align, Table, write_figure};
 
 /// Points of a curve of loss, each the mean of a stretch.
 const POINTS: usize = 60;
@@ -130,13 +129,7 @@ fn draw(runs: &[Summary], path: &Path) -> Result<()> {
         ));
     }
     let drawing = Drawing::stacked("Runs compared", figures);
-    let data = match path.extension().and_then(|e| e.to_str()) {
-        Some("png") => drawing.png(PRINT_SCALE)?,
-        _ => drawing.svg().into_bytes(),
-    };
-    write_atomic(path, &data)?;
-    note(&format!("wrote {}", path.display()));
-    Ok(())
+    write_figure(path, &drawing)
 }
 
 fn lines(title: &str, y: &str, series: Vec<Series>) -> Result<Drawing> {
